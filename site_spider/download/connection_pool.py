@@ -23,6 +23,7 @@ from contextvars import Context
 from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
+from scrapy.core.downloader.handlers.http11 import TunnelError  # RETRY_EXCEPTIONS names it: a crawl has it anyway
 from scrapy.exceptions import CannotResolveHostError
 
 from site_spider import runtime
@@ -153,10 +154,6 @@ class Server(NamedTuple):
     bound: tuple[str, int] | None = None  # the address of ours
 
 
-class TunnelRefused(Exception):
-    """A proxy opens no tunnel; in the words of Scrapy's TunnelError."""
-
-
 class _SessionRefused(Exception):
     """A server ended the handshake although its session was offered: it may take a whole one."""
 
@@ -222,7 +219,7 @@ class ConnectionPool:
     async def open(self, server: Server) -> Connection:
         """A new connection, for the place that was taken before; it is given back when there is none.
 
-        Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
+        Raises CannotResolveHostError, PrivateHostError, TunnelError and OSError, which ssl.SSLError is.
         """
         try:
             wire = await self._made(server)
@@ -390,7 +387,7 @@ class _Tunnel(asyncio.Protocol):
         if not self.opened.done():
             shown = bytes(self._said[:_SHOWN_BYTES]) if said is None else said
             where = f"{self._proxy.host}:{self._proxy.port} [{shown!r}]"
-            self.opened.set_exception(TunnelRefused(f"Could not open CONNECT tunnel with proxy {where}"))
+            self.opened.set_exception(TunnelError(f"Could not open CONNECT tunnel with proxy {where}"))
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:

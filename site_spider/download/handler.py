@@ -13,7 +13,6 @@ import logging
 import re
 import ssl
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -38,7 +37,7 @@ from site_spider.download import names
 from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, OversizedAnswer, class_of, headers_of
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connection import Connection, NothingCame
-from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server, TunnelRefused
+from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server
 from site_spider.download.descriptors import is_shortage
 from site_spider.download.names import HostNames
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
@@ -156,7 +155,6 @@ _URL = re.compile(
 )
 _METHOD = _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE_END = re.compile(rb"[\x00\r\n]+")
-_HTTP11 = "scrapy.core.downloader.handlers.http11"  # of 0.2 s of CPU
 _NOT_COPIED = frozenset((b"Content-Length", b"Transfer-Encoding", b"Proxy-Authorization"))
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "DELETE", "TRACE"))
 _WITH_LENGTH = frozenset(("POST", "PUT"))  # also without a body
@@ -252,8 +250,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise CertificateError.of(server.host) from error
         except ConnectionRefusedError as error:
             raise DownloadConnectionRefusedError(str(error)) from error
-        except TunnelRefused as error:
-            raise (await asyncio.to_thread(import_module, _HTTP11)).TunnelError(str(error)) from None
         except (OSError, RuntimeError, ValueError) as error:  # ValueError: of a host that TLS has no name for
             raise DownloadFailedError(f"{type(error).__name__}: {error}") from error
         if self._logs_tls and wire.tls is not None:
