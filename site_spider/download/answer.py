@@ -115,14 +115,17 @@ class _Events:
     def __init__(self, body: bytearray) -> None:
         self.on_body = body.extend
         self.is_complete = False
-        self.is_behind_head = False
+        self._is_behind_head = False
+
+    def on_headers_complete(self) -> None:
+        self._is_behind_head = True
 
     def on_headers_complete(self) -> None:
         self.is_behind_head = True
 
     def on_header(self, name: bytes, _value: bytes) -> None:
         """From httptools: a trailer. It refuses a length there by itself."""
-        if self.is_behind_head and name.lower() == b"transfer-encoding":
+        if self._is_behind_head and name.lower() == b"transfer-encoding":
             raise OddAnswer("a transfer coding is among the trailers")
 
     def on_message_complete(self) -> None:

@@ -179,8 +179,7 @@ class SeedSpider(Spider):
         job = job_of(response.request)
         listed_as = listed_in(response.request, job)
         wants_links = self._wants_links(response, job, listed_as)
-        if len(response.body) >= LARGE_BYTES:
-            await self._turn(response)
+        await self._turn(response)
         if in_hand := part_of(self.crawler, LinksInHand) if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
@@ -191,19 +190,16 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
-        merges = self.page_texts is not None and job is not None
-        if merges and (first := self._canonical_first(result, response.request, job, anchor, wants_links)):
+        if self.page_texts and (first := self._canonical_first(result, response.request, job, anchor, wants_links)):
             return first
         requests = self._robots_of_hosts(job, response.url)
         listed: Iterable[Request] = []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
-            found = await self._extracted(source, response, job, wants_links=wants_links)
-            items = found.items
+            found = await self._extracted(source, response, result, job, wants_links=wants_links)
             slices = requests_of_source(source, found, response, self._scope_of(job), anchor)
             requests += chain(*await self._turns.take(slices))
-            if found.lost:
-                result.description = f"not extracted: {'; '.join(found.lost)}"[:_LONGEST]
+            items = found.items
         if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
             listed = await self._follow_listed(response, result, anchor, job, None if rules is None else source)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
@@ -212,11 +208,11 @@ class SeedSpider(Spider):
         is_page = self.page_results or result.description is not None or renews(response.request)
         is_wanted = self.sitemaps.keeps_robots if is_robots(listed_as) else is_page
         if is_wanted or job is None:
-            items.insert(0, await self._merged(result, job, anchor) if merges else result)
+            items.insert(0, await self._merged(result, job, anchor) if self.page_texts else result)
         else:
             job.page = Job.NO_DOCUMENT
-        output = items, requests, listed, found_links
-        return [*chain(*output)] if isinstance(listed, list) else chain(*output)
+        output = chain(items, requests, listed, found_links)
+        return [*output] if isinstance(listed, list) else output
 
     async def _read_text(self, response: Response, result: Result, job: Job | None) -> bool:
         """Fill in what a page says of itself; whether its links may be followed."""
@@ -230,8 +226,8 @@ class SeedSpider(Spider):
 
     async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
         """The result as it is stored: with SITE_CANONICAL=merge under its canonical page."""
-        assert self.page_texts is not None
-        assert job is not None
+        if self.page_texts is None or job is None:
+            return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
         merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
         if merged is None:
@@ -243,9 +239,7 @@ class SeedSpider(Spider):
         self, result: Result, request: Request, job: Job | None, anchor: str, wants_links: bool
     ) -> list[Request]:
         """Requests for its canonical page, and for this one again behind it, if it may be merged then."""
-        assert self.page_texts is not None
-        assert job is not None
-        if result.canonical is None or result.description is not None:
+        if self.page_texts is None or job is None or result.canonical is None or result.description is not None:
             return []
         near = in_scope(self._scope_of(job), anchor, [result.canonical])
         again = self.page_texts.again(result, request, job) if near else None
@@ -265,7 +259,10 @@ class SeedSpider(Spider):
         folder = part_of(self.crawler, SourceFolder)
         return source_of(folder.library, job, response.url) if folder is not None and folder.library.enabled else None
 
-    async def _extracted(self, source: Source, response: Response, job: Job | None, *, wants_links: bool) -> Extracted:
+    async def _extracted(
+        self, source: Source, response: Response, result: Result, job: Job | None, *, wants_links: bool
+    ) -> Extracted:
+        """The result says which items are left out."""
         extractor = part_of(self.crawler, Extractor)
         if extractor is None:
             return Extracted()
@@ -274,6 +271,8 @@ class SeedSpider(Spider):
         found = await extractor.extract(source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
+        if found.lost:
+            result.description = f"not extracted: {'; '.join(found.lost)}"[:_LONGEST]
         most = None if source.pagination is None else source.pagination.stop_when_known
         if job is None or most is None:
             return found
