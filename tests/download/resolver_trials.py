@@ -26,7 +26,7 @@ Addresses = Callable[[int], list[str]]  # by how many times the name was looked 
 
 
 def make_public(patch: Callable[..., None]) -> None:
-    patch(address, "_OPEN_IPV4", address._AddressBlocks({**address._IPV4, f"{PUBLIC}/32": True}))
+    patch(address, "_BLOCKS_IPV4", address._smallest_first({**address._IPV4, f"{PUBLIC}/32": True}))
 
 
 class Names:
