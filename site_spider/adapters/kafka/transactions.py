@@ -303,16 +303,18 @@ class KafkaTransactions:
     def _ready(self) -> Producer:
         """A client without a transaction. Raises LogUnavailable, ConfigError."""
         if self._client is None:
+            self._words = LastErrors(self._config.brokers)
             client = self._config.made(Producer, self._options())
             try:
                 client.init_transactions(ANSWER_SECONDS)
             except KafkaException as error:
+                client.poll(0)  # it tells of its connections
                 if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     raise ConfigError(
                         f"Kafka at {self._config.brokers} refuses this process. "
                         f"{KafkaConfig.to_grant(f'Write and Describe on transactional ids such as {self._identity}')}"
                     ) from None
-                raise self._unavailable("begin transactions", error) from error
+                raise self._words.unavailable(error) from error
             self._client = client
         return self._client
 

@@ -12,10 +12,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters import files
+from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
-from site_spider.errors import ConfigError
+from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
+from site_spider.errors import ConfigError, LogUnavailable
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
 
 
@@ -251,3 +253,12 @@ def test_files_with_which_nobody_answers_are_not_taken_and_said_once(
 
 def test_without_files_nothing_is_looked_at(brokers: str) -> None:
     assert not Certificates(KafkaConfig(brokers), "the client").are_renewed()
+
+
+def test_transactions_that_cannot_begin_say_what_the_servers_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong password, say: that nobody answered in time was all that was told."""
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 1.0)
+    member = Mock(consumer_group_metadata=lambda: b"outside of the group")
+    made = KafkaTransactions(KafkaConfig("127.0.0.1:9"), "id", Topics("results", "seeds"), member)
+    with pytest.raises(LogUnavailable, match="Connection refused"):
+        made.run([], {})
