@@ -251,6 +251,11 @@ class EscapedRecord(logging.LogRecord):
         self._exc_text = "\n".join(self.line_prefix + line for line in lines) if lines else None
 
 
+def begin_lines_with(prefix: str) -> None:
+    """From now on each further line of a record begins so."""
+    EscapedRecord.line_prefix = prefix
+
+
 def install() -> None:
     """From now on all records of this process are of this class; a factory that makes such ones stays."""
     made = logging.getLogRecordFactory()("", logging.NOTSET, "", 0, "", (), None)

@@ -48,7 +48,7 @@ def own_log_lines(settings: BaseSettings, environ: Mapping[str, str] = os.enviro
     if _PLACE in (file := str(settings.get("LOG_FILE") or "")):
         settings.set("LOG_FILE", file.replace(_PLACE, slot), priority="cmdline")
     if processes_of(environ) > 1:
-        scrapy_parts.EscapedRecord.line_prefix = f"[{slot}] "
+        scrapy_parts.begin_lines_with(f"[{slot}] ")
         form = str(settings.get("LOG_FORMAT"))  # it may make a JSON object of each line
         own = f'{{"slot": {slot}, {form[1:]}' if form.startswith("{") else f"[{slot}] {form}"
         settings.set("LOG_FORMAT", own, priority="cmdline")

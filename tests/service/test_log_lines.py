@@ -23,7 +23,7 @@ from scrapy.utils.test import get_crawler
 
 from site_spider import SeedSpider
 from site_spider.engine import scrapy_parts
-from site_spider.engine.scrapy_parts import EscapedRecord
+from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.service import log_lines
 from site_spider.service.log_lines import PROCESSES, SLOT, STARTS, RateLine, own_feeds, own_log_lines, shorten_start
@@ -45,7 +45,7 @@ FORM = "%(levelname)s: %(message)s"
 @pytest.fixture(autouse=True)
 def without_prefix() -> Iterator[None]:
     yield
-    EscapedRecord.line_prefix = ""
+    begin_lines_with("")
 
 
 @pytest.mark.parametrize(
