@@ -120,9 +120,6 @@ class _Events:
     def on_headers_complete(self) -> None:
         self._is_behind_head = True
 
-    def on_headers_complete(self) -> None:
-        self.is_behind_head = True
-
     def on_header(self, name: bytes, _value: bytes) -> None:
         """From httptools: a trailer. It refuses a length there by itself."""
         if self._is_behind_head and name.lower() == b"transfer-encoding":
