@@ -509,7 +509,7 @@ class SeedSpider(Spider):
     def _wants_links(self, response: Response, job: Job | None, listed: Mapping[str, Any]) -> bool:
         assert response.request is not None
         depth = response.request.meta.get("depth", 0)
-        is_file = is_listing(listed)
+        is_file = bool(listed) and is_listing(listed)
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
         said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")
