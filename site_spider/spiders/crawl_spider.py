@@ -464,7 +464,8 @@ class SeedSpider(Spider):
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
         if kind is None:
-            result.add_note("named as a sitemap, but is none" if is_listing(listed) else None)
+            if listed and is_listing(listed):
+                result.add_note("named as a sitemap, but is none")
             return Sitemap([]), None
         level = level_below(kind, listed)
         if level is not None and level > DEEPEST_INDEX:
