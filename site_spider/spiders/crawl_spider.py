@@ -437,6 +437,8 @@ class SeedSpider(Spider):
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
+        if not sitemap.entries:
+            return []
         found = urls_of(sitemap.entries, level, response.url)
         is_flat = is_listing(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat, source) for said in found)
