@@ -42,6 +42,7 @@ PAUSES = PAUSES_SAID | {
     "sink": "a sink is away, or too many results wait for it (SITE_SINK_BACKLOG_BYTES)",
     "span": "a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS)",
     "suspicion": "seeds that may have killed a process are crawled one by one",
+    "kafka": "the seed log is away, or does not take what is sent to it",
 }
 _HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 

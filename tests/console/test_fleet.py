@@ -298,6 +298,8 @@ TROUBLES: list[tuple[View, Weight, str]] = [
      "56 % of the seeds of the last 10 min failed (pages: dns 400, timeout 100)."),
     (scene({"paused_seconds": {"span": 300.0}, "pause": {"cause": "span", "said": "..."}}), Weight.SLOW,
      "Paused 300 of the last 600 s: a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS); 1 process now."),
+    (scene({"paused_seconds": {"kafka": 300.0}}), Weight.SLOW,
+     "Paused 300 of the last 600 s: the seed log is away, or does not take what is sent to it; none now."),
     (scene({"paused_seconds": {"frontier": 300.0}}), Weight.NOTE, "; none now."),  # enough to do is no trouble
     (scene({}, {}, now=NOW + 700), Weight.STOP, "No process of the group runs; lag 1,000."),
     (scene({}, {}, now=NOW + 700), Weight.STOP,
