@@ -476,8 +476,9 @@ class Preparation:
             self._headers.add(request, job)
         if (library := self._library()).enabled:
             prepare(library, request)
-        request.meta.setdefault(meta_keys.COOKIEJAR, job.entry)  # unless it names a jar itself
-        request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
+        meta = request.meta
+        meta.setdefault(meta_keys.COOKIEJAR, job.entry)  # unless it names a jar itself
+        meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
         if self._seed_meta_keys:
             extra = job.seed.extra
             for key in self._seed_meta_keys:

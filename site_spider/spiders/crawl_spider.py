@@ -201,7 +201,7 @@ class SeedSpider(Spider):
             requests += chain(*await self._turns.take(slices))
             items = found.items
         if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
-            listed = await self._follow_listed(response, result, anchor, job, None if rules is None else source)
+            listed = await self._follow_listed(response, result, listed_as, anchor, job, source if rules else None)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
@@ -430,17 +430,22 @@ class SeedSpider(Spider):
         return Turns.of_running_loop()
 
     async def _follow_listed(
-        self, response: Response, result: Result, anchor: str, job: Job | None, source: Source | None
+        self,
+        response: Response,
+        result: Result,
+        listed: Mapping[str, Any],
+        anchor: str,
+        job: Job | None,
+        source: Source | None,
     ) -> Iterable[Request]:
         """The entries of a sitemap or feed, by the rules of a source; of a long one each in its turn."""
-        assert response.request is not None
-        sitemap, level = await self._read_sitemap(response, result, job)
+        sitemap, level = await self._read_sitemap(response, result, listed)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
         if not sitemap.entries:
             return []
         found = urls_of(sitemap.entries, level, response.url)
-        is_flat = is_listing(listed_in(response.request, job))
+        is_flat = is_listing(listed)
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat, source) for said in found)
         taken = requests if source is None else taken_by_rules(requests, source.follow or ())
         return taken if len(sitemap.entries) > AT_ONCE else list(taken)
@@ -457,10 +462,12 @@ class SeedSpider(Spider):
         urls = self._new_pages([origin + ROBOTS for origin in origins], job)
         return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
 
-    async def _read_sitemap(self, response: Response, result: Result, job: Job | None) -> tuple[Sitemap, int | None]:
+    async def _read_sitemap(
+        self, response: Response, result: Result, listed: Mapping[str, Any]
+    ) -> tuple[Sitemap, int | None]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
-        listed, mode = listed_in(response.request, job), self.sitemaps.mode
+        mode = self.sitemaps.mode
         if is_robots(listed) or (mode == "robots" and is_robots_url(response.request.url)):
             return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 0
         said = content_type_of(response)
@@ -557,10 +564,11 @@ class SeedSpider(Spider):
 
     def _describe_attempt(self, result: Result, request: Request) -> None:
         describe_request(result, request, self.name)
-        if meta_keys.ROUTE in request.meta:
+        meta = request.meta
+        if meta_keys.ROUTE in meta:
             result.proxy = proxied_by(request)
-        if meta_keys.CHECKED in request.meta:
-            describe_outcome(result, request.meta[meta_keys.CHECKED])
+        if meta_keys.CHECKED in meta:
+            describe_outcome(result, meta[meta_keys.CHECKED])
 
     @staticmethod
     def _describe_answer(result: Result, response: Response, page: Page) -> None:

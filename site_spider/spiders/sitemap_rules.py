@@ -87,7 +87,8 @@ def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
 
     Of a file of sitemaps that is checked again, what it was named as.
     """
-    said, is_checked = request.meta.get(meta_keys.SITEMAP), request.meta.get("if_changed")
+    meta = request.meta
+    said, is_checked = meta.get(meta_keys.SITEMAP), meta.get("if_changed")
     if said is None and job is not None and job.parent is None and (job.seed.spilled or is_checked):
         said = job.seed.extra.get("sitemap")
         said = said if job.seed.spilled or is_listing(said) else None

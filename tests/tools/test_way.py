@@ -49,7 +49,7 @@ def test_the_calls_of_a_page_are_counted_by_owner() -> None:
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True).stdout
     counted = re.match(r"(\d+) calls a page: (\d+) ours, by folder\n", told)
     assert counted is not None, told
-    assert 100 < int(counted[2]) < 430, told  # some 400: what one more listener or wrapper costs is seen here
+    assert 100 < int(counted[2]) < 400, told  # some 370: what one more listener or wrapper costs is seen here
     assert int(counted[2]) < int(counted[1]) < 900
     assert "site_spider/engine " in told
     assert len(told.splitlines()) <= 40
