@@ -86,6 +86,7 @@ class _Slot:
     began: float = 0.0
     starts: int = 0
     failures: int = 0
+    is_refused: bool = False  # its last process could not use a setting
     is_leaving: bool = False
     tells: int | None = None  # the end of a pipe by which the process says why it ends
     endings: Counter[int] = field(default_factory=Counter)  # how often one was started again, by exit code
@@ -270,8 +271,8 @@ class Supervisor:
         if code not in (SETUP, UNAVAILABLE, FAILED) or time.monotonic() - slot.began >= self._plan.steady_seconds:
             self._has_worked = True
         what = f"process {slot.number} {_ending(code)}"
-        is_alone = not any(one.process for one in self._slots.values() if one.number)
-        if code in (CONFIG, USAGE) and (is_alone or not was_added):  # else it may have a port that is taken, say
+        slot.is_refused = code in (CONFIG, USAGE)
+        if slot.is_refused and not (was_added and self._has_others()):  # else it may have a port that is taken, say
             self._stop_all(code)  # the process has said why
         elif code == UNAVAILABLE and slot.starts == 1 and not was_added:
             self._stop_all(UNAVAILABLE)
@@ -305,6 +306,11 @@ class Supervisor:
         before = ended.began - self._plan.steady_seconds
         crawlers = (slot for slot in self._slots.values() if slot.number and slot.process is not None)
         return self._has_worked or any(slot.began <= before for slot in crawlers)
+
+    def _has_others(self) -> bool:
+        """Whether a crawler runs, or will after an end that had another reason than a setting."""
+        crawlers = (slot for slot in self._slots.values() if slot.number)
+        return any(slot.process or (slot.begins_at is not None and not slot.is_refused) for slot in crawlers)
 
     def _is_hopeless(self, ended: _Slot) -> bool:
         """Each process, this one included, has failed in its set-up often enough, and none runs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def test_a_process_that_is_added_and_cannot_use_a_setting_ends_no_other(script: 
     assert scale(script, "2")[0] == 0
     script.wait_for_starts(4)
     assert lives(first.pid)
+    process.terminate()
+    assert finish(process)[0] == 0
+
+
+def test_a_process_that_cannot_use_a_setting_ends_none_that_waits_to_be_started_again(script: Script) -> None:
+    script.plan(crawl="run run run exit-78 run")
+    process = script.start("-n", "1")
+    for number in (1, 2, 3):
+        os.kill(script.wait_for_starts(number)[-1].pid, signal.SIGKILL)
+    assert scale(script, "2")[0] == 0  # within the third pause, of two seconds
+    script.wait_for_starts(6)
     process.terminate()
     assert finish(process)[0] == 0
 
