@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from elastic_transport import ConnectionTimeout, NodeConfig, Urllib3HttpNode
+from elastic_transport import NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, TransportError, UnsupportedProductError
 
 from site_spider import runtime
@@ -62,8 +62,8 @@ class BoundedNode(Urllib3HttpNode):
         self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool, self.most_bytes), close=self.pool.close)
 
     def perform_request(self, *arguments: Any, **options: Any) -> Any:
-        if is_late():  # also with the next host
-            raise ConnectionTimeout("there is no time left for this request")
+        if is_late():  # also with the next host, which is not at fault: the client would not ask it for a while
+            raise TransportError("there is no time left for this request")
         if self._files.have_changed():
             self._renew()
         return super().perform_request(*arguments, **options)
@@ -301,8 +301,8 @@ def explained(error: Exception) -> str:
     """An error of the client in one line."""
     if isinstance(error, ApiError):
         return reason_of(error.status_code, words_of(error) or {"type": "proxy?", "reason": error.message})
-    # the client drops the error of the network that its own stands for
-    cause = error.__cause__ if isinstance(error, TransportError) else None
+    # the client drops the error of the network that its own stands for, or of the host before
+    cause = error.__cause__ or next(reversed(error.errors), None) if isinstance(error, TransportError) else None
     behind = f" ({shown(str(cause)) if str(cause) else type(cause).__name__})" if cause else ""
     hint = "; is it http://?" if "WRONG_VERSION_NUMBER" in f"{error}{behind}" else ""
     return f"{type(error).__name__}: {shown(str(error))}{behind}{hint}"
