@@ -305,13 +305,16 @@ class Connection(asyncio.Protocol):
         self.hold()
         self._going_on = asyncio.get_running_loop().create_task(self._go_on())
 
+    def _begun(self, data: bytes | memoryview) -> bytes | memoryview:
+        """What is left of it behind one step."""
+        return self._read(bytes(data)) if self.tls is None else self._step(data, self.tls)
+
     async def _go_on(self) -> None:
         """Read what waits, in turns that have time."""
         while self._unread:
             await self._turns.time()
             if self._unread:  # an answer that was given up has none
-                left, tls = self._unread, self.tls
-                self._unread = self._read(bytes(left)) if tls is None else self._step(left, tls)
+                self._unread = self._begun(self._unread)
         self.release()
         if not self.is_open:
             self._end()
@@ -345,17 +348,22 @@ class Connection(asyncio.Protocol):
 
     def _has_input(self) -> bool:
         """Whether bytes, or the end of the connection, have come. Takes a microsecond."""
+        self._fileno = self._fileno or self._transport.get_extra_info("socket").fileno()
         if self._unread or (self.tls is not None and not self.tls.records.is_between):
             return True
-        self._fileno = self._fileno or self._transport.get_extra_info("socket").fileno()
         poll = select.poll()
         poll.register(self._fileno, select.POLLIN)
         return bool(poll.poll(0))
 
     def _read_input(self) -> None:
-        """What is in the socket, before the event loop does."""
+        """A step of what waits, and what is in the socket, whether or not this turn has time for it."""
+        if self._unread:
+            self._unread = self._begun(self._unread)
+        if self._unread or not self.is_open:
+            return
         with suppress(OSError), socket.socket(fileno=os.dup(self._fileno)) as own:
-            self.data_received(own.recv(_STEP_BYTES, socket.MSG_DONTWAIT))
+            if data := own.recv(_STEP_BYTES, socket.MSG_DONTWAIT):
+                self._unread = self._begun(data)
 
     def _finish(self, answer: HttpAnswer) -> None:
         now = self._ended_at = runtime.monotonic()

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -84,6 +85,10 @@ def ask(wire: Connection, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Fu
     return answer, wire.ask(REQUEST, answer, lambda _: None), turns
 
 
+def descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 async def test_reading_goes_on_in_later_turns(tls: ssl.SSLContext | None) -> None:
     async with connected(tls) as (wire, (_, writer)):
         for _ in range(2):
@@ -110,6 +115,56 @@ async def test_what_is_behind_an_answer_is_surplus_although_there_is_no_time_to_
         with pytest.raises(NothingCame):  # noqa: PT012 - of the answer, or of what is behind it
             await asked
             wire.check()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_server_whose_surplus_there_is_no_time_to_read_is_known_for_it(
+    tls: ssl.SSLContext | None, count: int
+) -> None:
+    """Its other connections are doubted then, as for surplus that was read; and no descriptor is lost."""
+    async with connected(tls) as (wire, (_, writer)):
+        for _ in range(count):
+            _, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+        before = descriptors()
+        wire._turns = NeverTime()  # type: ignore[assignment]
+        writer.write(WHOLE)
+        while not wire._unread:
+            await asyncio.sleep(0)
+        wire._going_on.cancel()  # type: ignore[union-attr] # that turn does not come
+        look = partial(wire.ask, REQUEST, HttpAnswer(), lambda _: None) if count == 1 else wire.check
+        with pytest.raises(NothingCame):
+            look()
+        assert wire.had_surplus
+        assert descriptors() <= before
+
+
+async def test_a_server_that_ends_tls_in_a_turn_without_time_has_sent_no_surplus(tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path)) as (wire, (_, writer)):
+        for _ in range(3):
+            answer, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+        wire._turns = NeverTime()  # type: ignore[assignment]
+        writer.close()
+        while not wire._unread:
+            await asyncio.sleep(0)
+        wire._going_on.cancel()  # type: ignore[union-attr]
+        wire.check()
+        assert (answer.body, wire.had_surplus, wire.is_open) == (b"page", False, False)
+
+
+async def test_half_a_record_behind_the_first_answer_costs_no_descriptor(tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path)) as (wire, (_, writer)):
+        _, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        await asked
+        before = descriptors()
+        wire.data_received(b"\x17\x03\x03\x00\x40half")
+        with pytest.raises(NothingCame):
+            ask(wire)
+        assert descriptors() <= before
 
 
 async def test_the_end_of_the_connection_waits_for_what_came_before_it(tls: ssl.SSLContext | None) -> None:
