@@ -174,6 +174,7 @@ async def test_a_sink_that_is_closed_while_it_opens_leaves_no_producer(monkeypat
         answered.wait(30)
 
     monkeypatch.setattr(KafkaTopic, "_ask", ask)
+    before = set(threading.enumerate())  # producers of other tests among them
     sink = KafkaSink.from_settings(kafka_settings(NOWHERE))
     opening = asyncio.create_task(sink.open())
     await asyncio.to_thread(asked.wait, 30)
@@ -182,7 +183,8 @@ async def test_a_sink_that_is_closed_while_it_opens_leaves_no_producer(monkeypat
     answered.set()
     for thread in [one for one in threading.enumerate() if "kafka-sink" in one.name]:
         thread.join()
-    assert not [thread for thread in threading.enumerate() if thread.name == "site-kafka-producer"]
+    made = set(threading.enumerate()) - before
+    assert not [thread for thread in made if thread.name == "site-kafka-producer"]
 
 
 def test_what_is_found_too_large_after_the_end_makes_no_producer() -> None:
