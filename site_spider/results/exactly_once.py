@@ -52,7 +52,10 @@ class TransactionOutcome(NamedTuple):
 
 
 class TransactionCommits:
-    """The thread's half of the keeper, which is told outcomes by `settled` and leaves by `left`."""
+    """The thread's half of the keeper, which is told outcomes by `settled` and leaves by `left`.
+
+    The event loop calls `put`, the intake's thread all others.
+    """
 
     def __init__(
         self,

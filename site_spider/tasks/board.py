@@ -119,6 +119,7 @@ class Board:
         return 1.0 if task is None else task.weight
 
     def rate_of(self, task_id: str | None) -> float | None:
+        """Pages a second of the whole group; None without a limit."""
         task = self.task(task_id)
         return None if task is None else task.rate
 
