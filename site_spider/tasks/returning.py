@@ -319,12 +319,17 @@ class ParkedWatch(GroupWork):
         self._look_at = 0.0
         # of tasks that go on, with parked messages: since when
         self._news: dict[str, tuple[Returned, Phase, float]] = {}
+        self._in_vain: set[str] = set()  # of these: what could not be put back, because the topic is gone, say
         self._work: asyncio.Task[None] | None = None
 
     def heard(self, task_ids: Collection[str]) -> None:
         now = asyncio.get_running_loop().time()
         for task_id in task_ids:
-            self._hear(task_id, now) if self._board.has_parked(task_id) else self._news.pop(task_id, None)
+            if self._board.has_parked(task_id):
+                self._in_vain.discard(task_id)
+                self._hear(task_id, now)
+            else:
+                self._news.pop(task_id, None)
 
     def _hear(self, task_id: str, now: float) -> None:
         said, phase = self._board.returned(task_id), self._board.phase(task_id)
@@ -335,8 +340,8 @@ class ParkedWatch(GroupWork):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is going to put something back."""
-        return self._has_first() and any(self._board.phase(task_id).name != "paused" for task_id in self._news)
+        """Whether it is going to put something back that it has not tried in vain."""
+        return self._has_first() and not self._news.keys() <= self._in_vain
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -344,6 +349,7 @@ class ParkedWatch(GroupWork):
             self._look_at = now + _QUIET_SECONDS
             for task_id in self._control.endings.waiting_for(self._topics.parked):
                 self._hear(task_id, now)
+            self._in_vain &= self._news.keys()
         is_at_work = self._work is not None and not self._work.done()
         if not self._news or is_at_work or not self._has_first():
             return
@@ -353,12 +359,15 @@ class ParkedWatch(GroupWork):
 
     async def _put_back(self, task_ids: Collection[str]) -> None:
         said = "task " + ", ".join(list(task_ids)[:3]) + (", ..." if len(task_ids) > 3 else "")
+        tried = set(task_ids)
         try:
             count = await asyncio.to_thread(put_back, self._log, self._topics, task_ids)
         except SiteSpiderError as error:
             logger.warning("Parked messages of %s cannot be put back now: %s", said, error)
+            tried.clear()
         else:
             logger.info("Put back %d parked messages of %s", count, said)
         for task_id in task_ids:  # if something is left, not at once
             self._news.pop(task_id, None)
         self.heard(task_ids)
+        self._in_vain |= tried

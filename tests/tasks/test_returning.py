@@ -281,6 +281,28 @@ def test_a_paused_task_is_not_asked_about_until_it_goes_on(log: Log, monkeypatch
     watch._put_back.assert_called_with(["t"])
 
 
+async def test_what_cannot_be_put_back_keeps_no_process_from_ending_as_idle(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has deleted the topic of parked messages, say. It is tried again all the same."""
+    park(log, 3)
+    board, control = desk(log).board, Mock(**{"endings.waiting_for.return_value": ["u"]})
+    monkeypatch.setattr(log, "partitions", lambda _topic: 0)
+    watch = ParkedWatch(Group(log, Mock(), TOPICS, board, control, lambda: True, Mock()))
+    watch.heard(["t"])
+    for tried in (["t"], ["u"]):
+        watch.look()
+        assert watch.is_waiting
+        await watch._put_back(tried)
+    assert not watch.is_waiting
+    watch._look_at = 0.0
+    watch.look()
+    assert watch._news.keys() == {"t", "u"}
+    assert not watch.is_waiting
+    watch.heard(["t"])
+    assert watch.is_waiting
+
+
 ENDS = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
 
 
