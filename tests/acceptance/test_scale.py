@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from site_spider.contracts.seed_log import Producer
+from site_spider.service.supervisor import CONFIG, KILLED, ScaleControl, Supervision, Supervisor
 from tests.acceptance.supervision import Script, finish, lives, wait_until
 from tests.contracts.seed_logs import QUICK_KAFKA, kafka_case, kafka_producer, poll_until
 
@@ -65,15 +64,16 @@ def test_a_process_that_is_added_and_cannot_use_a_setting_ends_no_other(script: 
     assert finish(process)[0] == 0
 
 
-def test_a_process_that_cannot_use_a_setting_ends_none_that_waits_to_be_started_again(script: Script) -> None:
-    script.plan(crawl="run run run exit-78 run")
-    process = script.start("-n", "1")
-    for number in (1, 2, 3):
-        os.kill(script.wait_for_starts(number)[-1].pid, signal.SIGKILL)
-    assert scale(script, "2")[0] == 0  # within the third pause, of two seconds
-    script.wait_for_starts(6)
-    process.terminate()
-    assert finish(process)[0] == 0
+def test_a_process_that_cannot_use_a_setting_ends_none_that_waits_to_be_started_again(tmp_path: Path) -> None:
+    """But if that could not use one either, nobody could."""
+    plan = Supervision("crawl_spider.sh", ["scrapy"], "crawl_spider", [], 2)
+    supervisor = Supervisor(plan, ScaleControl([str(tmp_path)]))
+    other, ended = supervisor._slot(1), supervisor._slot(2)
+    supervisor._ended(other, KILLED)
+    supervisor._ended(ended, CONFIG)
+    assert (ended.begins_at is not None, supervisor._is_stopping) == (True, False)
+    supervisor._ended(other, CONFIG)
+    assert (supervisor._is_stopping, supervisor._exit_code) == (True, CONFIG)
 
 
 def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> None:
