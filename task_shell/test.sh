@@ -30,9 +30,9 @@ usage() {
     cat <<'END'
 Usage: test.sh [--quick | --nightly | pytest arguments]
 
-Makes .venv and installs the requirements of the tests, real servers included (as root, from Debian: Java and Maven for
-the servers, Prometheus, Alertmanager, Chromium and Podman for some tests).
-Then runs ruff, mypy, lint-imports, shellcheck, and all tests, in several processes at once; at the end it says what they
+Installs what the tests need and runs them. It makes .venv and installs real servers (as root, from Debian: Java and Maven
+for the servers, Prometheus, Alertmanager, Chromium and Podman for some tests).
+Then it runs ruff, mypy, lint-imports, shellcheck, and all tests, in several processes at once; at the end it says what they
 took, and fails when that is over the budget of tests/slow.toml. With arguments it runs pytest only, in one process, with
 these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in .servers/tests, and servers that
 SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and stay running.
