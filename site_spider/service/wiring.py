@@ -500,7 +500,8 @@ class TaskParts:
 
     def have_work(self) -> bool:
         """Whether something is to be done though no seed is here."""
-        return self.is_counting() or self._watch.is_waiting
+        is_telling = self._config.tells_ends and (self._announcer.is_at_work or self._webhooks.is_sending)
+        return self.is_counting() or self._watch.is_waiting or is_telling
 
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""

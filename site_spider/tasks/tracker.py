@@ -154,6 +154,11 @@ class GroupWork:
         self._has_first, self._background = group.has_first, group.background
         self._busy: set[str] = set()  # tasks of which something is on its way
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is on its way of a task that is not set aside."""
+        return any(self._control.get(task_id) is not None for task_id in self._busy)
+
     def _when_settled(self, task_id: str) -> None:
         """What was written is read back before the next look at the task."""
         self._control.when_read(lambda: self._busy.discard(task_id))

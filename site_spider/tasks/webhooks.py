@@ -35,6 +35,11 @@ class Webhooks(GroupWork):
     def heard(self, task_ids: Collection[str]) -> None:
         self._open.update(task_ids)
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether one is under way, or is to be sent if a task has one whose end was told just now."""
+        return self._has_first() and (self.is_at_work or bool(self._control.endings.told))
+
     def look(self) -> None:
         now = runtime.time()
         if not self._has_first():

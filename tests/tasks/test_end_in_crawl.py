@@ -33,7 +33,7 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
-from site_spider.tasks import returning, webhooks
+from site_spider.tasks import page_log, returning, webhooks
 from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_ordered, read_endings
@@ -534,6 +534,31 @@ def test_a_webhook_does_not_reach_a_private_address(tmp_path: Path, receiver: Re
     crawl(tmp_path, seeds(1, None), until=lambda _: attempts(tmp_path) == [0], SITE_ALLOW_PRIVATE_HOSTS=False)
     assert receiver.requests == []
     assert [event["seeds"] for event in events(tmp_path)] == [{"total": 0}]
+
+
+@pytest.mark.parametrize(("part", "name"), [(webhooks, "tried"), (page_log.PageTable, "read")])
+def test_ends_that_are_to_be_told_are_not_idle(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, part: Any, name: str
+) -> None:
+    works = getattr(part, name)
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(2)
+        return works(*arguments)
+
+    monkeypatch.setattr(part, name, slowly)
+    declare(tmp_path, webhook=receiver.url)
+    produce(tmp_path)
+    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5, SITE_ALLOW_PRIVATE_HOSTS=True)
+    assert attempts(tmp_path) == [204]
+
+
+def test_an_end_that_cannot_be_told_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "tried", Mock(side_effect=ZeroDivisionError))
+    declare(tmp_path, webhook="http://host.test/")
+    produce(tmp_path)
+    found = crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5)
+    assert (found.stats["finish_reason"], attempts(tmp_path)) == ("idle", [])
 
 
 def test_no_stop_waits_for_a_receiver_of_webhooks_that_says_nothing(
