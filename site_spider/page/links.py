@@ -127,9 +127,13 @@ class LinkBase(NamedTuple):
         return str(safe_url_string(url))
 
     def _join_path(self, path: str) -> str:
-        if not path:
-            return self.path
-        return path if path[0] == "/" else self.path[: self.path.rfind("/") + 1] + path
+        """Raises ValueError where what it would stand behind is too long already: such a page costs no more."""
+        if path and path[0] == "/":
+            return path
+        before = self.path[: self.path.rfind("/") + 1] if path else self.path
+        if len(before) > MAX_URL_BYTES:
+            raise ValueError("the path of the page is longer than a link may be")
+        return before + path
 
     def _in_page_encoding(self, query: str) -> str:
         if self.codec == "utf-8" or query.isascii():

@@ -1,5 +1,6 @@
 """The links of a page, also of pages that were made to hurt."""
 
+import time
 from functools import partial
 from itertools import chain
 from urllib.parse import urlsplit
@@ -156,6 +157,16 @@ def test_a_page_is_where_it_was_fetched_however_long_its_url_is() -> None:
     assert urls("<a href=/x><a href=y>", base=f"http://h.test/a/b?{long}") == ["http://h.test/x", "http://h.test/a/y"]
     assert urls("<a href=/x><a href=y>", base=f"http://h.test/{long}/b") == ["http://h.test/x"]  # the other is too long
     assert LinkBase.parse(f"http://h.test/{'д' * 4_000}", "utf-8").origin == "http://h.test"
+
+
+def test_links_of_a_page_with_a_very_long_path_take_no_longer_than_others() -> None:
+    """Each was joined to 24 kB and brought into form: slices took 0.06 s, and all of them 2 s."""
+    base = f"http://h.test/{'%D0%B4/' * 3_500}b"
+    markup = "".join(f"<a href='y{number}/../é'><a href='?é{number}'>" for number in range(5_000))
+    began = time.process_time()
+    assert urls(markup + "<a href=/é>", base=base) == []  # beyond the ten thousandth
+    assert urls("<a href=/é>" + markup, base=base) == ["http://h.test/%C3%A9"]
+    assert time.process_time() - began < 1
 
 
 def test_a_url_has_no_references_of_html() -> None:
