@@ -154,13 +154,14 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
     try:
         while (item := _step(partial(next, items, items))) is not items:
-            yield item
+            try:
+                yield item
+            except BaseException:  # no more is asked for
+                getattr(items, "close", tuple)()
+                raise
     except BaseException as error:
         raise_if_stray(error)
         raise
-    finally:
-        if isinstance(items, Generator):
-            items.close()
 
 
 async def errors_alone(outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:

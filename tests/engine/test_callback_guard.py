@@ -139,6 +139,42 @@ async def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
     assert said == ["closed"]
 
 
+class Rows:
+    """An iterator that is no generator, and has something to give back."""
+
+    is_closed = False
+
+    def __iter__(self) -> Rows:
+        return self
+
+    def __next__(self) -> int:
+        return 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_items_that_nobody_takes_any_more_are_closed() -> None:
+    """As `yield from` does it; what is wrong then is an ordinary error, too."""
+    rows = Rows()
+    items = guarded(lambda: rows, 9)()
+    assert next(items) == 1
+    assert not rows.is_closed
+    items.close()
+    assert rows.is_closed
+
+    def stray() -> Any:
+        try:
+            yield 1
+        finally:
+            raise asyncio.CancelledError
+
+    items = guarded(stray, 9)()
+    next(items)
+    with pytest.raises(CallbackCancelled):
+        items.close()
+
+
 def test_items_are_given_one_by_one_within_the_time() -> None:
     got: list[int] = []
 
