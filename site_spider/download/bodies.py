@@ -47,14 +47,22 @@ class Bodies:
     """Who holds how much.
 
     `may_read` says whether the sinks have taken most of what was read before, `on_room` is called when a
-    body is gone. `ended` is called for every request of the engine.
+    body is gone. `ended` is called for every request of the engine; `will_end` says whether it still will be:
+    a download of a spider's own goes on when the callback that waits for it runs out of time.
     """
 
-    def __init__(self, max_bytes: int, may_read: Callable[[], bool], on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        may_read: Callable[[], bool],
+        on_room: Callable[[], None],
+        will_end: Callable[[Request], bool] = bool,
+    ) -> None:
         self.bytes = 0  # the sum, weighed
         self.max_bytes = max_bytes
         self._may_read = may_read
         self._on_room = on_room
+        self._will_end = will_end
         self._sizes: dict[Request, int] = {}  # in the order in which they became large
         self._arriving: dict[Request, Pause] = {}
         self._paused: set[Request] = set()
@@ -74,7 +82,9 @@ class Bodies:
         self.weigh(request, size_bytes)
 
     def weigh(self, request: Request, size_bytes: int) -> None:
-        """The body of a request has this size now."""
+        """The body of a request has this size now. It does not count when its request has ended."""
+        if not self._will_end(request):
+            return
         weight = _WEIGHT * size_bytes
         self.bytes += weight - self._sizes.get(request, 0)
         self._sizes[request] = weight

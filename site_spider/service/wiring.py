@@ -153,7 +153,10 @@ class Parts:
         self.tasks = tasks = TaskParts(config, stores.log, producer, tell, background, count, completion)
 
         # bodies in memory
-        self.bodies = bodies = Bodies(config.bodies_bytes, sinks.have_taken_most, wake)
+        in_progress = partial(engine_hooks.requests_in_progress, engine)
+        self.bodies = bodies = Bodies(
+            config.bodies_bytes, sinks.have_taken_most, wake, lambda request: request in in_progress()
+        )
         links_in_hand = LinksInHand()
         self.extractor = extractor = Extractor(patience_seconds=config.callback_timeout_seconds / 2)
 

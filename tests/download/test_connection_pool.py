@@ -333,6 +333,20 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
     assert told == [True]
 
 
+def test_a_large_body_whose_request_has_ended_does_not_count() -> None:
+    """A spider's own download goes on when its callback has run out of time: the crawl stood still for ever."""
+    under_way: set[Request] = set()
+    large, request = Bodies(1_000_000, lambda: True, lambda: None, under_way.__contains__), Request("http://h.test/")
+    for are_under_way, has_room in (({request}, False), (set[Request](), True)):
+        under_way.clear()
+        under_way.update(are_under_way)
+        large.arriving(request, 300_000, lambda _: None)
+        assert large.has_room is has_room
+        large.ended(request)
+    large.weigh(request, 900_000)  # unpacked
+    assert large.bytes == 0
+
+
 async def test_a_large_body_that_comes_on_behind_the_end_of_its_request_counts_no_more() -> None:
     """A spider's own download that is cancelled ends a turn of the event loop before its connection."""
 
