@@ -178,7 +178,7 @@ def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:
     kind, name, operations = said.right
     what = f"{kind} {name}"
     if not said.exists:
-        return what, "does not exist" + (", and this user may not create it" if said.missing else " yet")
+        return what, "does not exist" + (", and this user may not create it: create it" if said.missing else " yet")
     if not said.is_known:
         return what, "Kafka does not say what this user may do"
     if said.missing:

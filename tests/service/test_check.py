@@ -146,7 +146,8 @@ def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     })  # fmt: skip
     found = examined(monkeypatch, log, tmp_path)
     assert found["topic seeds"] == ("this user may read and write, 1 partition", 0)
-    assert found["topic seeds.dead-letters"] == ("does not exist, and this user may not create it", 0)
+    missing = "does not exist, and this user may not create it: create it"
+    assert found["topic seeds.dead-letters"] == (missing, 0)
     assert found["topic seeds.stats"] == ("this user may not write; a crawl starts without", 0)
     assert found["group site_spider"] == ("this user may not read", 78)
     assert found["topic seeds.tasks"] == ("this user may not read", 78)

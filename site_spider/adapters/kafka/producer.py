@@ -312,7 +312,8 @@ class KafkaProducer(seed_log.Producer):
         else:
             why = "no answer" if error is None else error.str()
             if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                why += f". {self._config.to_grant(f'Write and Describe on the topic {outgoing.topic}')}"
+                rights = f"Write and Describe on the topic {outgoing.topic}, and create it if it is missing"
+                why += f". {self._config.to_grant(rights)}"
             future.set_exception(LogUnavailable(f"Kafka did not take the message: {why}"))
 
     # --- the client --------------------------------------------------------------------------

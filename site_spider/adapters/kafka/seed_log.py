@@ -223,13 +223,18 @@ def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _A
             except KafkaException as refusal:
                 if refusal.args[0].code() in _REFUSED:
                     return _Authorized(frozenset())
-            # who is refused hears it from the client, not as the answer to the question
-            said = client.poll(0)
-            if said is not None and (error := said.error()) and error.code() in _REFUSED:
+            if _is_refused(client):
                 return _Authorized(frozenset())
     finally:
         client.close()
     return _Authorized()
+
+
+def _is_refused(client: Consumer) -> bool:
+    """Who may not see a group's positions hears it from the client, not as the answer to the question."""
+    said = client.poll(0)
+    error = None if said is None else said.error()
+    return error is not None and error.code() in _REFUSED
 
 
 def _judged(right: Right, said: _Authorized, not_creatable: Container[str]) -> Granted:
@@ -465,6 +470,11 @@ class KafkaSeedLog(SeedLog):
 
         try:
             found = self._asked(lambda: insisted(ask, lambda error: error.code() in _UNCOORDINATED, _ANSWER_SECONDS))
+        except LogUnavailable as error:
+            if not _is_refused(client):
+                raise
+            why = f"Kafka at {self.address} does not say how far the group is. "
+            raise LogUnavailable(why + self._config.to_grant(f"Read on the group {group}")) from error
         finally:
             client.close()
         ids: dict[str, str] = {}

@@ -234,7 +234,8 @@ class KafkaTransactions:
             why = error.str()
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 topics = ", ".join(sorted({self._topics.of(items[number]) for number in failed}))
-                why += f". {self._config.to_grant(f'Write and Describe on the topics {topics}')}"
+                rights = f"Write and Describe on the topics {topics}, and create those that are missing"
+                why += f". {self._config.to_grant(rights)}"
             raise LogUnavailable(f"Kafka did not take a result: {why}")
         refused = {}
         for number, error in own_fault.items():

@@ -170,7 +170,7 @@ def test_a_message_that_may_not_be_written_names_the_right(renewal: Renewal, mon
     refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     monkeypatch.setattr(renewal.producer, "_client", Mock(produce=Mock(side_effect=refused)))
     told = str(renewal.producer.send("letters", None, b"").exception(300))
-    assert "Grant the user of SITE_KAFKA_OPTIONS Write and Describe on the topic letters" in told
+    assert "Grant the user of SITE_KAFKA_OPTIONS Write and Describe on the topic letters, and create it" in told
 
 
 # --- refusals, full queues, and fatal errors of the client, with servers --------------------------

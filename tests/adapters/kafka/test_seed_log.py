@@ -287,6 +287,20 @@ def test_what_is_missing_is_told_of_each(seeds: Any, letters: Any, crawlers: Any
     assert all(one.is_known or one.missing == () for one in said)
 
 
+def test_a_group_that_may_not_be_seen_names_the_right(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question for its positions has no answer then; the client says why, once it is asked for messages."""
+    refusal = Mock(error=lambda: KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    silence = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    client = Mock(committed=Mock(side_effect=silence), poll=lambda _seconds: refusal)
+    log = KafkaSeedLog(KafkaConfig(nobody))
+    monkeypatch.setattr(KafkaConfig, "made", lambda *_arguments: client)
+    with pytest.raises(LogUnavailable, match="Grant the user of SITE_KAFKA_OPTIONS Read on the group replays;"):
+        log._committed([Partition("letters", 0)], "replays")
+    client.poll = lambda _seconds: None
+    with pytest.raises(LogUnavailable, match="did not answer: "):
+        log._committed([Partition("letters", 0)], "replays")
+
+
 @pytest.mark.parametrize(
     ("answer", "is_made", "said"),
     [

@@ -276,5 +276,5 @@ def test_a_right_that_a_transaction_lacks_is_named(code: int) -> None:
     made = KafkaTransactions.__new__(KafkaTransactions)
     made._config, made._topics, made._in_doubt = KafkaConfig("host:9092"), Topics("results", "seeds"), False
     made._client = Purged(None, carries_out=False)  # type: ignore[arg-type,assignment]
-    with pytest.raises(LogUnavailable, match="SITE_KAFKA_OPTIONS Write and Describe on the topics results;"):
+    with pytest.raises(LogUnavailable, match="Write and Describe on the topics results, and create"):
         made.run([page(1), page(2)], {})
