@@ -56,7 +56,7 @@ class Bodies:
         max_bytes: int,
         may_read: Callable[[], bool],
         on_room: Callable[[], None],
-        will_end: Callable[[Request], bool] = bool,
+        will_end: Callable[[Request], bool],
     ) -> None:
         self.bytes = 0  # the sum, weighed
         self.max_bytes = max_bytes

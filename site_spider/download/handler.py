@@ -85,11 +85,6 @@ class DownloadWatch:
         if self._arrives_in is not None:
             self._arrives_in.arrived(self._request)
 
-    def give_up(self) -> None:
-        """The request may have ended before, as when its callback ran out of time: what came since counts no more."""
-        if self._arrives_in is not None:
-            self._arrives_in.ended(self._request)
-
     def _look_at_clock(self) -> None:
         is_ours = self._paused_at is not None or self._wire.is_withholding
         left = _LOOK_SECONDS if is_ours else self.seconds_left()
@@ -279,7 +274,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
             stop = error
         except BaseException:
             wire.abort()  # also when the task is cancelled
-            watch.give_up()
             raise
         finally:
             watch.end()

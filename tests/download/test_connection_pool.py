@@ -34,9 +34,8 @@ from site_spider.download.descriptors import check_limit, is_shortage, raise_lim
 from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.names import HostNames, PrivateHostError, PublicHostResolver, addresses_of, look_up
 from site_spider.download.tls import TlsClient, tls_context
-from site_spider.engine.scrapy_parts import provide
 from site_spider.errors import ConfigError
-from tests.download.handler_trials import certificate, handling, listening, said_by
+from tests.download.handler_trials import certificate, said_by
 from tests.download.raw_answers import Case, RawServer
 
 
@@ -326,7 +325,7 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         bodies, "give_back_large_blocks", lambda *, beside_large_bodies: told.append(beside_large_bodies)
     )
-    large = Bodies(256_000_000, lambda: True, lambda: None)
+    large = Bodies(256_000_000, lambda: True, lambda: None, bool)
     for number, count in enumerate([0] * 8 + [1] * 3):
         large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
         assert len(told) == count
@@ -347,33 +346,9 @@ def test_a_large_body_whose_request_has_ended_does_not_count() -> None:
     assert large.bytes == 0
 
 
-async def test_a_large_body_that_comes_on_behind_the_end_of_its_request_counts_no_more() -> None:
-    """A spider's own download that is cancelled ends a turn of the event loop before its connection."""
-
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
-        with suppress(OSError):
-            while True:
-                writer.write(b"x" * 50_000)
-                await writer.drain()
-                await asyncio.sleep(0.001)
-
-    async with listening(serve) as port, handling("plain") as handler:
-        large, request = Bodies(10**9, lambda: True, lambda: None), Request(f"http://127.0.0.1:{port}/")
-        provide(handler.crawler, large)
-        asked = asyncio.ensure_future(handler.download_request(request))
-        for end in (large.ended, lambda _: asked.cancel()):
-            while not large.bytes:
-                await asyncio.sleep(0.001)
-            end(request)
-        await asyncio.wait([asked])
-        assert asked.cancelled()
-        assert large.bytes == 0
-
-
 def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
     """Of those that are paused the next oldest goes on when it ends, and all when there is room."""
-    large, paused = Bodies(2_000_000, lambda: True, lambda: None), set[str]()
+    large, paused = Bodies(2_000_000, lambda: True, lambda: None, bool), set[str]()
     first, second, third = (Request(f"http://h.test/{number}") for number in range(3))
 
     def arriving(request: Request, size_bytes: int) -> None:

@@ -101,7 +101,7 @@ def test_an_answer_without_a_coding_stays_as_it_came(line: str) -> None:
 
 @pytest.mark.parametrize("end", [None, -9])
 async def test_a_large_body_counts_unpacked_also_if_it_is_cut(end: int | None) -> None:
-    made, large = crawler(), Bodies(10**9, lambda: True, lambda: None)
+    made, large = crawler(), Bodies(10**9, lambda: True, lambda: None, bool)
     provide(made, large)
     packed = gzip.compress(b"x" * 1_000_000)[:end]
     request = Request("http://a.test/")
