@@ -35,6 +35,7 @@ _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SESSION_SECONDS = 10.0
+_REST_SECONDS = 20.0  # that half of a pair is there
 _SCHEMES = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # of Kafka's listeners
 
 # option -> values that keep the promise, and why others do not
@@ -75,6 +76,7 @@ class KafkaConfig:
     brokers: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # with passwords
     member_name: str = ""  # of this container in the group; empty: the slot's own
+    _was_taken: set[bool] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -91,11 +93,24 @@ class KafkaConfig:
         return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}{''.join(files)}.")
 
     def made(self, kind: Callable[[dict[str, Any]], R], config: dict[str, Any]) -> R:
-        """A client. Raises ConfigError when it does not take the options."""
-        try:
-            return kind(config)
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self.refused(error) from None
+        """A client. Raises ConfigError when it does not take the options.
+
+        Files that a client has taken before are being replaced: waits for the rest. Raises LogUnavailable.
+        """
+        deadline = runtime.monotonic() + _REST_SECONDS
+        while True:
+            try:
+                client = kind(config)
+            except (KafkaException, ValueError, TypeError) as error:
+                refused = self.refused(error)
+                if not self._was_taken or not any(f"{name} failed" in str(refused) for name in _OPTIONS):
+                    raise refused from None
+                if runtime.monotonic() > deadline:
+                    raise LogUnavailable(str(refused)) from None
+            else:
+                self._was_taken.add(True)
+                return client
+            runtime.sleep(_RETRY_SECONDS)
 
     @staticmethod
     def to_grant(rights: str) -> str:

@@ -103,8 +103,8 @@ class KafkaTopicReader(TopicReader):
         return self._config.made(Consumer, self._config.reader(group, self.words))
 
     def _renew(self) -> None:
-        self._client.close()
-        self._client = self._new_client()
+        before, self._client = self._client, self._new_client()
+        before.close()
         self._seek()
 
     def _seek(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,6 +20,7 @@ from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.errors import ConfigError, LogUnavailable
+from tests.authority import Authority
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
 
 
@@ -249,6 +252,31 @@ def test_files_with_which_nobody_answers_are_not_taken_and_said_once(
     (said,) = [record.message for record in caplog.records]
     assert "SITE_KAFKA_OPTIONS" in said
     assert str(authority) not in said
+
+
+def test_a_client_that_has_to_be_made_meanwhile_waits_for_the_rest_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each look at the group's positions, say, or by a member that was fenced. A start says what is wrong."""
+    before, after = Authority(tmp_path / "before", "before"), Authority(tmp_path / "after", "after")
+    names = {"ca": "ca.pem", "certificate": "client.pem", "key": "client.key"}
+    options = {f"ssl.{option}.location": str(tmp_path / "used" / name) for option, name in names.items()}
+    config = KafkaConfig("127.0.0.1:9", {"security.protocol": "SSL", **options})
+
+    def made(config: KafkaConfig = config) -> AdminClient:
+        return config.made(AdminClient, config.admin(lambda _error: None))
+
+    before.give_to_client(tmp_path / "used")
+    made()
+    after.give_to_client(tmp_path / "used", "client.pem")
+    with pytest.raises(ConfigError, match=r"ssl\.key\.location is"):
+        made(replace(config))
+    monkeypatch.setattr("site_spider.adapters.kafka.client._REST_SECONDS", 0.0)
+    with pytest.raises(LogUnavailable, match=r"ssl\.key\.location is"):
+        made()
+    monkeypatch.undo()
+    threading.Timer(0.5, after.give_to_client, [tmp_path / "used"]).start()
+    made()
 
 
 def test_without_files_nothing_is_looked_at(brokers: str) -> None:
