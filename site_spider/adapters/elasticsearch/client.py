@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from elastic_transport import ConnectionError as NotConnected
 from elastic_transport import NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, TransportError, UnsupportedProductError
 
@@ -64,20 +65,23 @@ class BoundedNode(Urllib3HttpNode):
     def perform_request(self, *arguments: Any, **options: Any) -> Any:
         if is_late():  # also with the next host, which is not at fault: the client would not ask it for a while
             raise TransportError("there is no time left for this request")
-        if self._files.have_changed():
-            self._renew()
+        if self._files.have_changed() and (answer := self._answered_anew(*arguments, **options)) is not None:
+            return answer
         return super().perform_request(*arguments, **options)
 
-    def _renew(self) -> None:
+    def _answered_anew(self, *arguments: Any, **options: Any) -> Any:
+        """With the new certificates, which are used from now on; None where they are not accepted, or not whole."""
         try:
             fresh = type(self)(self.config)
-        except (OSError, ValueError) as error:  # a half of a pair is there, say
+            answer = fresh.perform_request(*arguments, **options)
+        except (OSError, ValueError, NotConnected) as error:
             self._old.goes_on(error)
-            return
+            return None
         self._files.use()
         self._old.is_over()
         self.pool, self._connections = fresh.pool, fresh._connections
         logger.info("Connections to %s use the certificates that were replaced.", self.base_url)
+        return answer
 
     def close(self) -> None:
         """Whoever waits for the server in another thread stops waiting, with an error."""
