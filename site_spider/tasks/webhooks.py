@@ -8,7 +8,9 @@ and `generation` name an event, so a receiver that gets one twice knows it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from urllib.parse import urlsplit
 
 from site_spider import runtime, signed_post
 from site_spider.engine.background import apart
@@ -17,7 +19,8 @@ from site_spider.tasks.tracker import Group, GroupWork
 
 logger = logging.getLogger(__name__)
 
-_MOST_POSTS = 8  # at once: a receiver that hangs takes 15 s, and others wait for it
+_MOST_POSTS = 64  # at once
+_MOST_TO_ONE = 8  # receiver: if it hangs, each takes 15 s, and others do not wait for it
 _MOST_ATTEMPTS = 12
 _FIRST_PAUSE_SECONDS = 60.0
 
@@ -31,6 +34,7 @@ class Webhooks(GroupWork):
         super().__init__(group)
         self._secret, self._may_reach = secret, may_reach
         self._open: set[str] = set()  # tasks whose webhook may have to be sent
+        self._posts: Counter[str] = Counter()  # by receiver
 
     def heard(self, task_ids: Collection[str]) -> None:
         self._open.update(task_ids)
@@ -46,13 +50,30 @@ class Webhooks(GroupWork):
             return
         self._open |= self._control.endings.told
         self._control.endings.told.clear()
+        due: defaultdict[str, list[str]] = defaultdict(list)
         for task_id in self._open - self._busy:
             task, ending = self._board.task(task_id), self._control.get(task_id)
-            if not (task and task.webhook and ending and ending.ended) or (due := due_at(ending)) is None:
+            if not (task and task.webhook and ending) or (at := due_at(ending)) is None:
                 self._open.discard(task_id)
-            elif now >= due and len(self._busy) < _MOST_POSTS:
-                self._busy.add(task_id)
-                self._background.start(self._send(task_id, task.webhook, ending, ending.ended), "webhook")
+            elif now >= at:
+                due[urlsplit(task.webhook).netloc].append(task_id)
+        for receiver, task_ids in due.items():
+            free = min(_MOST_TO_ONE - self._posts[receiver], _MOST_POSTS - self._posts.total(), len(task_ids))
+            for number in range(free):
+                share = task_ids[number::free]
+                self._busy.update(share)
+                self._posts[receiver] += 1
+                self._background.start(self._send_all(receiver, share), "webhooks")
+
+    async def _send_all(self, receiver: str, task_ids: Sequence[str]) -> None:
+        for task_id in task_ids:
+            task, ending = self._board.task(task_id), self._control.get(task_id)
+            ended = ending.ended if ending and due_at(ending) is not None else None  # sent meanwhile, or news
+            if self._has_first() and task and task.webhook and ending and ended:
+                await self._send(task_id, task.webhook, ending, ended)
+            else:
+                self._busy.discard(task_id)
+        self._posts -= Counter([receiver])
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):

@@ -35,11 +35,11 @@ from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
 from site_spider.tasks import page_log, returning, webhooks
 from site_spider.tasks.admission import with_source
-from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.closing import TaskProducer, close_for_all
 from site_spider.tasks.control_log import make_ordered, read_endings
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
-from site_spider.tasks.ending import Counts, TaskEnding, Uncounted
+from site_spider.tasks.ending import Attempts, Counts, EndTold, TaskEnding, Uncounted, WebhookAttempt
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.page_log import PageReading
@@ -559,6 +559,32 @@ def test_an_end_that_cannot_be_told_is_idle(tmp_path: Path, monkeypatch: pytest.
     produce(tmp_path)
     found = crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5)
     assert (found.stats["finish_reason"], attempts(tmp_path)) == ("idle", [])
+
+
+def test_a_receiver_that_says_nothing_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer, asked, in_time = threading.Event(), list[str](), list[bool]()
+
+    def tried(url: str, ended: EndTold, *_arguments: Any) -> Attempts:
+        asked.append(url)
+        if "silent" in url:
+            in_time.append(may_answer.wait(5))
+        elif asked.count(url) == 40:
+            may_answer.set()
+        return Attempts(ended.generation, (WebhookAttempt(1, 204, ""),))
+
+    monkeypatch.setattr(webhooks, "tried", tried)
+    with SeedProducer(settings_for(tmp_path)) as producer:
+        for number in range(80):
+            url = f"http://{'silent' if number % 2 else 'quick'}.test/"
+            declare(tmp_path, f"t{number}", webhook=url)
+            producer.send({"url": f"http://host.test/{number}", "meta": {"task_id": f"t{number}"}})
+    log = LocalSeedLog(tmp_path)
+    ids = [f"t{number}" for number in range(80)]
+    with closing(log.producer()) as producing:
+        close_for_all(log, producing, TOPICS, ids, list)
+    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5)
+    assert Counter(asked) == {"http://silent.test/": 40, "http://quick.test/": 40}
+    assert all(in_time)
 
 
 def test_no_stop_waits_for_a_receiver_of_webhooks_that_says_nothing(
