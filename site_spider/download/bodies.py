@@ -104,6 +104,8 @@ class Bodies:
             self._reading = None
         elif request not in self._sizes:
             return
+        if request in self._paused:  # and goes on, as the download of a callback that ran out of time
+            self._arriving[request](False)
         self.arrived(request)
         self.bytes -= self._sizes.pop(request, 0)
         self.look()

@@ -346,6 +346,19 @@ def test_a_large_body_whose_request_has_ended_does_not_count() -> None:
     assert large.bytes == 0
 
 
+def test_a_paused_body_whose_request_ends_goes_on() -> None:
+    """Else a spider's own download would never end when its callback has run out of time, and keep its host's place."""
+    large, said = Bodies(1_000_000, lambda: True, lambda: None, bool), list[bool]()
+    first, second = (Request(f"http://h.test/{number}") for number in range(2))
+    large.arriving(first, 300_000, lambda _: None)
+    large.arriving(second, 300_000, said.append)
+    assert said == [True]
+    large.ended(second)
+    assert said == [True, False]
+    large.ended(first)
+    assert said == [True, False]
+
+
 def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
     """Of those that are paused the next oldest goes on when it ends, and all when there is room."""
     large, paused = Bodies(2_000_000, lambda: True, lambda: None, bool), set[str]()
