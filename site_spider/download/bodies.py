@@ -5,6 +5,7 @@ one counts from then on until its request has ended, four times its bytes: in te
 
 - While the sum is at its limit, the scheduler gives out nothing (`has_room`) and what arrives is paused.
   The oldest body of all is never paused: it arrives, or has arrived and will be read, so the sum sinks.
+  Nor is the oldest of those that a spider downloads itself: the callback of a large page may wait for it.
 - Large bodies are unpacked and read one after the other, in the order of arrival: each waits for its
   `turn`, and keeps it until its request has ended. It also waits while a sink has much to take, for what
   is made of a body is as large as the body. A turn that is kept for long is no longer waited for: a
@@ -137,9 +138,9 @@ class Bodies:
     def _steer(self) -> None:
         if self.has_room and not self._paused:
             return
-        oldest = next(iter(self._sizes), None)
+        go_on = (next(iter(self._sizes), None), next((one for one in self._arriving if job_of(one) is None), None))
         for request, pause in self._arriving.items():
-            is_paused = not self.has_room and request is not oldest
+            is_paused = not self.has_room and request not in go_on
             if is_paused != (request in self._paused):
                 (self._paused.add if is_paused else self._paused.discard)(request)
                 pause(is_paused)

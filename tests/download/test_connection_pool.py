@@ -24,7 +24,7 @@ from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 from twisted.internet.address import IPv4Address
 
-from site_spider import runtime
+from site_spider import meta_keys, runtime
 from site_spider.download import bodies, connection_pool, descriptors, names
 from site_spider.download.address import is_address
 from site_spider.download.bodies import Bodies
@@ -35,6 +35,7 @@ from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.names import HostNames, PrivateHostError, PublicHostResolver, addresses_of, look_up
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.errors import ConfigError
+from site_spider.ledger.completion import Job
 from tests.download.handler_trials import certificate, said_by
 from tests.download.raw_answers import Case, RawServer
 
@@ -357,6 +358,25 @@ def test_a_paused_body_whose_request_ends_goes_on() -> None:
     assert said == [True, False]
     large.ended(first)
     assert said == [True, False]
+
+
+def test_one_of_the_bodies_that_a_spider_downloads_itself_always_arrives() -> None:
+    """The page whose callback, or pipeline of files, waits for them may be the oldest body: all stood still."""
+    large, paused = Bodies(1_000_000, lambda: True, lambda: None, bool), set[str]()
+    job = Job.__new__(Job)
+    page, link = (Request(f"http://h.test/{name}", meta={meta_keys.JOB: job}) for name in ("page", "link"))
+    own, next_own = Request("http://h.test/own"), Request("http://h.test/next")
+    for request in (page, link, own, next_own):
+
+        def pause(is_paused: bool, url: str = request.url) -> None:
+            (paused.add if is_paused else paused.remove)(url)
+
+        large.arriving(request, 300_000, pause)
+    large.arrived(page)
+    assert paused == {link.url, next_own.url}
+    large.arrived(own)
+    large.ended(own)
+    assert paused == {link.url}
 
 
 def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
