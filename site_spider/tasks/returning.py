@@ -359,15 +359,15 @@ class ParkedWatch(GroupWork):
 
     async def _put_back(self, task_ids: Collection[str]) -> None:
         said = "task " + ", ".join(list(task_ids)[:3]) + (", ..." if len(task_ids) > 3 else "")
-        tried = set(task_ids)
+        in_vain: Collection[str] = ()
         try:
             count = await asyncio.to_thread(put_back, self._log, self._topics, task_ids)
         except SiteSpiderError as error:
             logger.warning("Parked messages of %s cannot be put back now: %s", said, error)
-            tried.clear()
         else:
             logger.info("Put back %d parked messages of %s", count, said)
+            in_vain = () if count else task_ids  # else what is left may have been parked meanwhile
         for task_id in task_ids:  # if something is left, not at once
             self._news.pop(task_id, None)
         self.heard(task_ids)
-        self._in_vain |= tried
+        self._in_vain.update(in_vain)

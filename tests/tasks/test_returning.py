@@ -303,6 +303,19 @@ async def test_what_cannot_be_put_back_keeps_no_process_from_ending_as_idle(
     assert watch.is_waiting
 
 
+async def test_what_is_parked_while_messages_are_put_back_is_waited_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process had not yet heard that the task goes on."""
+    park(log, 3)
+    board, control = desk(log).board, Mock(**{"endings.waiting_for.return_value": []})
+    watch = ParkedWatch(Group(log, Mock(), TOPICS, board, control, lambda: True, Mock()))
+    watch.heard(["t"])
+    monkeypatch.setattr(returning, "put_back", Mock(return_value=2))
+    await watch._put_back(["t"])
+    assert watch.is_waiting
+
+
 ENDS = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
 
 
