@@ -201,13 +201,15 @@ def test_folders_say_what_they_never_do() -> None:
     assert [name for name, text in said.items() if not re.search(r"\bowns?\b", text)] == []
 
 
-def test_one_seed_names_files_that_exist() -> None:
-    """In at most 60 lines."""
-    text = text_of("docs/one-seed.md")
-    files = re.findall(r"`(\w+/[\w/]+\.py)`", text)
-    assert len(text.splitlines()) <= 60
-    assert len(set(files)) > 25
+@pytest.mark.parametrize(("document", "least"), [("one-seed", 25), ("architecture", 20)])
+def test_modules_that_are_named_without_their_root_exist(document: str, least: int) -> None:
+    files = re.findall(r"`((?!tests/)\w+/[\w/]+\.py)`", text_of(f"docs/{document}.md"))
+    assert len(set(files)) > least
     assert [name for name in files if not (ROOT / "site_spider" / name).is_file()] == []
+
+
+def test_the_way_of_one_seed_is_short() -> None:
+    assert len(text_of("docs/one-seed.md").splitlines()) <= 60
 
 
 def test_the_readme_is_short() -> None:
