@@ -11,7 +11,7 @@ from site_spider.commands.output import Column, add_format_option, print_json, p
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SiteSpiderError
 from site_spider.observe.frontier_socket import NOBODY, OddSnapshot, alive, ask, folders
-from site_spider.observe.progress import MOST_HOSTS
+from site_spider.observe.snapshot import MOST_HOSTS
 
 _DEFAULT_HOSTS = 20
 _SECONDS = 10.0  # that a process may take to answer

@@ -20,8 +20,7 @@ from typing import Any
 from site_spider import runtime
 from site_spider.contracts.seed_log import LogName
 from site_spider.errors import SiteSpiderError
-from site_spider.observe.progress import MOST_HOSTS
-from site_spider.observe.snapshot import Snapshot, Watched, snapshot
+from site_spider.observe.snapshot import MOST_HOSTS, Snapshot, Watched, snapshot
 
 # --- The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter -----
 

@@ -12,10 +12,12 @@ import os
 import resource
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from heapq import heappush, heappushpop
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -30,12 +32,12 @@ from site_spider.download.bodies import Bodies
 from site_spider.download.proxies import ProxyService
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
+from site_spider.frontier.priority_queue import HostView
 from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, LoopLag, Pauses, iso
-from site_spider.observe.progress import Survey
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
@@ -281,6 +283,60 @@ def _pages(watched: Watched) -> Snapshot:
         "links": links(stats),
         "latency": counted.latency(),
         "tasks": counted.tasks.document(),
+    }
+
+
+# --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------
+
+MOST_HOSTS = 1000  # that anybody may ask for
+_MOST_REASONS = 20
+_LONGEST_NAME = 253  # characters
+
+
+class Survey:
+    """Gathers views of hosts one by one; memory is bounded by `most` hosts."""
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = min(most, MOST_HOSTS)
+        self._largest: list[tuple[int, int, HostView]] = []  # heap: waiting, number, view
+        self._reasons: Counter[str] = Counter()
+        self.hosts = 0  # of which something waits
+        self.items = 0  # that wait for their host
+        self.out = 0
+
+    def add(self, views: Iterable[HostView]) -> None:
+        for view in views:
+            self.out += view.out
+            if view.waiting:
+                self._add(view)
+
+    def _add(self, view: HostView) -> None:
+        self.hosts += 1
+        self.items += view.waiting
+        known = view.reason in self._reasons or len(self._reasons) < _MOST_REASONS
+        self._reasons[view.reason if known else "other"] += 1
+        entry = (view.waiting, -self.hosts, view)
+        if len(self._largest) < self._most:
+            heappush(self._largest, entry)
+        elif self._most:
+            heappushpop(self._largest, entry)
+
+    def counts(self) -> dict[str, int]:
+        """Hosts of which something waits: all of them, and by the reason why nothing of them starts."""
+        return {"waiting": self.hosts} | {reason: self._reasons[reason] for reason in sorted(self._reasons)}
+
+    def largest(self, now: float) -> list[dict[str, Any]]:
+        return [_described(view, now) for _, _, view in sorted(self._largest, reverse=True)]
+
+
+def _described(view: HostView, now: float) -> dict[str, Any]:
+    is_timed = view.reason not in ("ready", "busy")
+    return {
+        "host": view.host[:_LONGEST_NAME],
+        "waiting": view.waiting,
+        "out": view.out,
+        "reason": view.reason,
+        "next_in_seconds": round(max(0.0, view.next_at - now), 3) if is_timed else None,
     }
 
 

@@ -25,7 +25,7 @@ from site_spider.observe import frontier_socket as frontier_sockets
 from site_spider.observe import snapshot as observed
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.catalogue import exposition
-from site_spider.observe.progress import Survey
+from site_spider.observe.snapshot import Survey
 from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
