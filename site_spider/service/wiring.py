@@ -70,7 +70,7 @@ from site_spider.service.stop import Ending, IdleClose, Stop
 from site_spider.sources.extraction_process import Extractor
 from site_spider.sources.library import Library, SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.tasks.admission import TaskAdmission, with_source
+from site_spider.tasks.admission import Overtaking, TaskAdmission, with_source
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import Endings
@@ -78,7 +78,7 @@ from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
-from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
+from site_spider.tasks.rates import TELL_SECONDS, GroupRates
 from site_spider.tasks.returning import ParkedWatch
 from site_spider.tasks.tracker import Control, Group, Tracker
 from site_spider.tasks.traps import Traps

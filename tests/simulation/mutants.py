@@ -25,9 +25,9 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
 from site_spider.results import recrawl
 from site_spider.spiders import conditional
+from site_spider.tasks.admission import Overtaking
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking
-from site_spider.tasks.rates import Overtaking
 from site_spider.tasks.returning import _Returning
 from site_spider.tasks.tracker import Control
 from tests.simulation.group import Group

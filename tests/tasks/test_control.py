@@ -21,13 +21,16 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands import progress
 from site_spider.contracts.seed_log import Message, Partition
+from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.frontier import spill
+from site_spider.ledger.ledger import Outcome
 from site_spider.results.commits import OffsetCommits
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, returning
+from site_spider.tasks.admission import Overtaking
 from site_spider.tasks.board import Board
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
@@ -415,3 +418,19 @@ def test_tasks_that_have_ended_are_forgotten_where_there_are_very_many(
     left = {task.task_id for task in desk(tmp_path).board}
     assert "open" in left
     assert len(left) == 3
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_seed_that_cannot_be_moved_waits_again_unless_its_partition_has_left(live: bool) -> None:
+    sent, told, group = Future[None](), Mock(), [Mock() for _ in range(7)]
+    overtaking = Overtaking(
+        Group(*group)._replace(background=Background(Mock())), "g", told, told.queues, Mock(), Mock()
+    )
+    waiting = Mock(live=live)
+    sent.set_exception(LogUnavailable("away"))
+    overtaking._sent(sent, waiting)
+    assert [name for name, *_ in told.mock_calls] == (["queues.room.put"] if live else [])
+    moved = Future[None]()
+    moved.set_result(None)
+    overtaking._sent(moved, waiting)
+    told.end_as.assert_called_once_with(waiting, Outcome.SPILLED)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from unittest.mock import Mock
 
 import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.engine.background import Background
-from site_spider.errors import LogUnavailable
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.priority_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates
-from site_spider.ledger.ledger import Outcome
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.declaration import Pace
-from site_spider.tasks.rates import GroupRates, Overtaking, part
-from site_spider.tasks.tracker import Group
+from site_spider.tasks.rates import GroupRates, part
 
 FLOW = TaskFlow("t", "seeds")
 STEP = 0.02  # seconds
@@ -148,19 +142,3 @@ def test_paces_are_bounded() -> None:
     for number in range(5_000):
         board.take(record(pace_key("t", f"p{number}"), b"{}"))
     assert len(board.paces("t")) <= 1_000
-
-
-@pytest.mark.parametrize("live", [True, False])
-async def test_a_seed_that_cannot_be_moved_waits_again_unless_its_partition_has_left(live: bool) -> None:
-    sent, told, group = Future[None](), Mock(), [Mock() for _ in range(7)]
-    overtaking = Overtaking(
-        Group(*group)._replace(background=Background(Mock())), "g", told, told.queues, Mock(), Mock()
-    )
-    waiting = Mock(live=live)
-    sent.set_exception(LogUnavailable("away"))
-    overtaking._sent(sent, waiting)
-    assert [name for name, *_ in told.mock_calls] == (["queues.room.put"] if live else [])
-    moved = Future[None]()
-    moved.set_result(None)
-    overtaking._sent(moved, waiting)
-    told.end_as.assert_called_once_with(waiting, Outcome.SPILLED)
