@@ -62,7 +62,6 @@ def test_a_key_always_finds_the_same_partition_and_messages_without_one_are_spre
 
 
 def test_everything_a_message_may_hold_comes_back(case: Case) -> None:
-    """Tombstones, empty keys and values, headers in order and twice, any bytes; 900 KB each time."""
     with closing(case.new_producer()) as producer:
         headers = [("error", b"caf\xc3\xa9 \x00\xff"), ("twice", b"1"), ("twice", b"2"), ("\u00fc", b"")]
         started_ms = time.time_ns() // 1_000_000
@@ -108,7 +107,6 @@ def send_late(producer: Producer, topic: str, key: bytes) -> None:
 
 
 def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
-    """And a poll without one ends at its timeout."""
     case.produce(1)
     member = case.member()
     member.take(1)
@@ -133,7 +131,6 @@ def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
 
 
 def test_a_commit_and_its_metadata_come_back_to_the_next_member(case: Case) -> None:
-    """Reading goes on at the committed offset, so what was not committed comes again; of its own group alone."""
     case.produce(40)
     first = case.member()
     first.take(40)
@@ -164,7 +161,6 @@ def test_what_is_committed_when_leaving_is_not_delivered_again(case: Case) -> No
 
 
 def test_committing_what_is_not_ours_raises_and_commits_nothing(case: Case) -> None:
-    """Neither a partition of somebody else nor one beside it is committed; an empty commit does nothing."""
     case.produce(10)
     member = case.member()
     member.consumer.commit({})  # also before anything is assigned
@@ -175,7 +171,6 @@ def test_committing_what_is_not_ours_raises_and_commits_nothing(case: Case) -> N
 
 
 def test_a_commit_that_was_begun_is_answered_in_a_later_poll(case: Case) -> None:
-    """Once, and the next owner begins there; one of a partition that is not assigned says so."""
     case.produce(20)
     member = case.member()
     member.take(20)
@@ -234,7 +229,6 @@ def test_a_partition_that_was_paused_when_it_left_is_read_when_it_returns(case: 
 
 
 def test_a_listener_may_pause_what_it_is_assigned(case: Case) -> None:
-    """Nothing of it is handed out before they go on."""
     case.produce(20)
     member = case.member()
     assigned = member.listener.assigned
@@ -328,7 +322,6 @@ def test_an_error_of_the_listener_reaches_the_caller(case: Case) -> None:
 
 
 def test_a_member_without_a_partition_is_a_member_all_the_same(case: Case) -> None:
-    """A spare process is ready, too."""
     case.produce(PARTITIONS)
     members = [case.member() for _ in range(PARTITIONS + 1)]
     assert not any(member.owned for member in members)
@@ -358,7 +351,6 @@ def member_of(case: Case, topics: list[str]) -> Member:
 
 
 def test_members_have_the_partitions_of_all_their_topics(case: Case) -> None:
-    """And hand out the messages of each in order; a commit of several is found again."""
     topics = of_tiers(case)
     member = member_of(case, topics)
     member.take(40)
@@ -378,7 +370,6 @@ def test_members_have_the_partitions_of_all_their_topics(case: Case) -> None:
 
 
 def test_the_pause_of_one_topic_leaves_the_other_alone(case: Case) -> None:
-    """However much of the first is waiting."""
     topics = of_tiers(case, first=3, second=2_000)
     member = member_of(case, topics)
     member.own(2 * PARTITIONS)
@@ -394,7 +385,6 @@ def test_the_pause_of_one_topic_leaves_the_other_alone(case: Case) -> None:
 
 
 def test_a_topic_that_comes_later_is_read_beside_the_other(case: Case) -> None:
-    """The tier that exists does not wait for it."""
     case.produce(10)
     member = member_of(case, [case.topic, f"{case.topic}-later"])
     member.take(10)
@@ -428,7 +418,6 @@ def test_a_topic_that_appears_later_is_read(case: Case) -> None:
 
 
 def test_progress_tells_what_is_committed_and_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
-    """Of the first messages from the given offsets on; nothing is known beyond the end. It passes the check."""
     began = time.time()
     case.log.check(10)
     assert case.log.address
@@ -453,7 +442,6 @@ def test_progress_tells_what_is_committed_and_facts_tell_members_and_when_messag
 
 
 def test_reading_yields_everything_up_to_the_present_end_without_a_group(case: Case) -> None:
-    """It ends by itself, and begins anew each time; nothing stays open when it is given up."""
     values = case.produce(1200)
     for _ in range(2):
         messages = list(case.log.read(case.topic))
@@ -486,7 +474,6 @@ def test_reading_may_begin_at_an_offset_or_at_a_time(case: Case) -> None:
 
 
 def test_flush_waits_for_everything_and_close_sends_what_is_queued(case: Case) -> None:
-    """Nothing is lost in an orderly end; what is sent later is refused, so it is not lost silently."""
     with closing(case.new_producer()) as producer:
         futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(2000)]
         assert producer.flush(PATIENCE_SECONDS) == 0
@@ -499,7 +486,6 @@ def test_flush_waits_for_everything_and_close_sends_what_is_queued(case: Case) -
 
 
 def test_threads_may_share_a_producer(case: Case) -> None:
-    """Nothing is lost or mixed up, and each thread's messages of a key stay in order."""
     producer = case.new_producer()
     start = threading.Barrier(2)
 
@@ -529,7 +515,6 @@ def test_a_callback_of_a_future_may_send(case: Case) -> None:
 
 
 def test_a_topic_that_is_kept_takes_messages_and_keeps_new_ones(case: Case) -> None:
-    """Asking again changes nothing, also for a topic that is there already."""
     topic = f"{case.topic}.stats"
     for number in range(3):
         case.log.keep(topic, 3600)
@@ -553,7 +538,6 @@ def taken(reader: TopicReader, count: int) -> list[Message]:
 
 
 def test_a_reader_gives_all_that_is_there_and_then_what_comes(case: Case) -> None:
-    """In one order, from a topic of one partition; and it says when it is at the end of what was there."""
     case.log.make_topic(case.topic, 1, compacted=True)
     case.log.make_topic(case.topic, 1, compacted=True)
     assert case.log.partitions(case.topic) == 1
@@ -569,7 +553,6 @@ def test_a_reader_gives_all_that_is_there_and_then_what_comes(case: Case) -> Non
 
 
 def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
-    """It is at its end, and does not make it."""
     with closing(case.log.reader(case.topic, compacted=True)) as reader:
         assert reader.is_at_end
         assert reader.poll(0.1) == []
@@ -581,7 +564,6 @@ def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
 
 
 def test_partitions_that_no_member_has_are_told(case: Case) -> None:
-    """All before anybody joins and when everybody has left, none while members have them."""
     case.produce(1)
     everything = frozenset(Partition(case.topic, number) for number in range(PARTITIONS))
     wait_until(lambda: case.log.unowned(case.topic, case.group) == everything)

@@ -11,7 +11,6 @@ HERE = Path(__file__).parent
 
 
 def test_the_simulated_log_behaves_as_the_others() -> None:
-    """Each test of the suite passes, and none is skipped."""
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.simulation.contracts", "-p", "no:cacheprovider",
          "-p", "no:xdist", str(HERE / "test_seed_log.py")],

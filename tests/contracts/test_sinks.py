@@ -196,7 +196,6 @@ def test_readers_filter_by_status_task_spider_host_and_url(case: SinkCase) -> No
 
 
 def test_readers_page_through_everything(case: SinkCase) -> None:
-    """Before the first write there is nothing, and no error."""
     assert keys(case) == set()
     assert read(case, "a") is None
     write(case, [record(f"{number:04}", {"status": 200}) for number in range(1234)])
@@ -225,7 +224,6 @@ async def test_several_writers_share_the_store(case: SinkCase) -> None:
 
 
 async def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
-    """The error names setting and address, and comes in time."""
     sink = case.sink.from_settings(case.away)
     async with asyncio.timeout(300):
         with pytest.raises((SinkUnavailable, ConfigError)) as caught:  # a folder that can never be
@@ -268,7 +266,6 @@ def test_a_producers_value_is_not_replaced_by_null(case: SinkCase) -> None:
 
 
 def test_what_is_known_of_many_documents_is_one_question(case: SinkCase) -> None:
-    """Of those that there are; a store that does not exist yet knows none."""
     if case.name == "warc":  # an archive is no store to look pages up in
         return
     reader = case.reader.from_settings(case.settings)
@@ -310,7 +307,6 @@ def test_documents_are_found_by_times_that_they_must_not_exceed(case: SinkCase) 
 
 @every_store
 def test_of_two_who_exchange_a_field_one_succeeds(case: SinkCase) -> None:
-    """And the rest of the document stays."""
     write(case, [record(name, Result(name, 200, body="b").document()) for name in "ab"])
     reader, other = case.new_reader(), case.new_reader()
     assert reader.exchange("recrawl", {"a": (None, "one"), "c": (None, "one")}) == {"a"}
@@ -326,7 +322,6 @@ def test_of_two_who_exchange_a_field_one_succeeds(case: SinkCase) -> None:
 
 @every_store
 def test_the_document_of_a_page_that_is_gone_is_deleted(case: SinkCase) -> None:
-    """Twice as well as once; what comes later is written."""
     page = Result("a", 404, description="HTTP 404", gone_at="2026-01-01T00:00:00.000+00:00").document()
     write(case, [record("a", {"own": "x"}), record("b", {"status": 200})])
     write(case, [replace(record("a", page), is_gone=True), record("b", {"status": 201})])

@@ -167,7 +167,6 @@ def test_a_crawl_writes_each_interval_and_the_end(case: StoreCase, tmp_path: Pat
 
 
 def test_a_document_that_is_written_twice_is_one(case: StoreCase) -> None:
-    """Also when the store was closed and opened again."""
     store = case.new()
     first, second = Record("p-0", {"process": "p", "total_num": 1}, 50), Record("p-1", {"process": "p"}, 50)
     for _ in range(2):

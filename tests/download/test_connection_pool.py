@@ -79,7 +79,6 @@ async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
 
 @pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
 async def test_one_address_or_the_first_that_answers(addresses: list[str]) -> None:
-    """Nobody listens at the others."""
     assert await opened("h.test", *addresses) == "127.0.0.2"
 
 
@@ -158,7 +157,6 @@ class Kept:
 
 
 async def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
-    """One for each, and no wait of its own."""
     kept = Kept(10)
     await kept.keep(10)
     assert await kept.places.take() < 10
@@ -167,7 +165,6 @@ async def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
 
 
 async def test_a_download_without_a_place_waits_for_one() -> None:
-    """In the order of arrival; who is cancelled meanwhile takes none."""
     places = ConnectionSlots(lambda: 4, lambda: False)
     for _ in range(4):
         assert await places.take() < 0.01
@@ -431,7 +428,6 @@ def resolver() -> Resolver:
 
 
 async def test_downloads_of_one_host_share_its_lookup(resolver: Resolver) -> None:
-    """Also its failure; and who gives up takes nothing from the others."""
     made = HostNames(resolver.look_up)
     waiting = [asyncio.create_task(made.addresses(host)) for host in ["a.test"] * 3 + ["bad.test"] * 2]
     await asyncio.sleep(0)

@@ -159,7 +159,6 @@ HANDSHAKES = {
 
 @pytest.mark.parametrize("case", HANDSHAKES)
 def test_a_handshake_that_fails(case: str) -> None:
-    """In the words that descriptions have had before."""
     words, said = HANDSHAKES[case]
     kind = "SSLZeroReturnError" if case == "it ends TLS" else "SSLError"
     assert outcomes(after_the_hello(words, "stays")) == [f"{FAILED}{kind}: {said}"]
@@ -168,7 +167,6 @@ def test_a_handshake_that_fails(case: str) -> None:
 @every_version
 @pytest.mark.parametrize("then", ["closes", "announced", "reset"])
 def test_a_connection_that_ends(then: str, version: str, tmp_path: Path) -> None:
-    """Behind a whole page, one without a length, less than its length, and nothing."""
     context, late_seconds = context_of(tmp_path, version), 0.05 if then == "reset" else 0
     pages = (WHOLE, OPEN, LONG, b"")
     found = [outcomes(after_the_request(context, page, then, late_seconds)) for page in pages]

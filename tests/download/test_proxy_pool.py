@@ -66,7 +66,6 @@ def test_what_is_no_proxy_is_refused_without_its_text(text: str) -> None:
 
 
 def test_a_list_and_a_file_have_each_proxy_once() -> None:
-    """Comments and blank lines are passed over; a wrong line is named by its number."""
     text = "# of the provider\n\nhttp://a.test:3128  # fast\nhttp://b.test:3128\nhttp://a.test:3128\n"
     assert parse_lines(text) == [A, B] == parse_list("http://a.test:3128, http://b.test:3128,")
     with pytest.raises(ProxyError, match="line 3 is no proxy"):
@@ -181,7 +180,6 @@ def test_a_long_list_of_which_all_rest_is_not_looked_at_whole_either() -> None:
 
 
 def test_a_new_list_keeps_the_health_of_what_stays() -> None:
-    """The end of an attempt through one that is gone does nothing."""
     pool = ProxyPool([A, B])
     gone = taken(pool, 0, (B,))
     pool.end(taken(pool, 0, (A,)), ProxyOutcome.FAILED, 0)
@@ -229,7 +227,6 @@ def test_whatever_happens_nothing_that_rests_is_taken(steps: list[tuple[str, flo
 
 
 def test_the_first_pattern_that_matches_is_named() -> None:
-    """In the bytes as they came, UTF-8 for what is not ASCII; only in the beginning."""
     patterns = PagePatterns(["(?i)access denied", "Zugriff verweigert für", r"<title>\s*(Robot|Captcha)", "gr.n"])
     assert patterns.found(b"\xff<h1>ACCESS Denied</h1>") == "(?i)access denied"
     assert patterns.found("Zugriff verweigert für alle".encode()) == "Zugriff verweigert für"

@@ -134,7 +134,6 @@ NAMES: dict[str, tuple[str, Sequence[x509.GeneralName], str, bool]] = {
 
 @pytest.mark.parametrize("case", NAMES)
 def test_a_certificate_is_for_the_host_of_the_url(case: str, tmp_path: Path) -> None:
-    """The common name counts where there is no other."""
     host, names, common_name, is_good = NAMES[case]
     leaf = signed(ROOT, names=names, common_name=common_name or "of a test")
     assert is_taken(host, tmp_path, leaf) is is_good

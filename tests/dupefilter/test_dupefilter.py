@@ -31,7 +31,6 @@ __all__ = ["case", "settings", "site"]
 
 
 def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, site: Site) -> None:
-    """It counts as filtered all the same; with DUPEFILTER_DEBUG or another fingerprinter there is one."""
     site.has("a", "a", "b", "c")
     site.has("b", "a", "c")
     site.has("c")
@@ -103,7 +102,6 @@ class TidySpider(SeedSpider):
 
 @kinds_elsewhere
 def test_callbacks_of_every_shape_are_looked_up_for(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """An asynchronous generator, and one that fails after it has yielded links: those count."""
     for path in ("done", "new", "newer"):
         site.has(path)
     crawl(tmp_path, [seed("done")], **settings)

@@ -43,7 +43,6 @@ def rolling(**limits: Any) -> tuple[RollingDone, Clock]:
     st.integers(0, 3),
 )
 def test_it_agrees_with_a_simple_model(moves: list[tuple[str, int]], seconds: int, count: int, hits: int) -> None:
-    """Each way of forgetting alone and together."""
     done, clock = rolling(seconds=seconds, count=count, hits=hits)
     model: dict[bytes, list[float]] = {}  # in the order of their age: since when, hits left
     for move, number in moves:
@@ -180,7 +179,6 @@ def test_the_end_waits_for_marks_that_are_under_way() -> None:
 
 
 def test_the_end_does_not_wait_for_a_store_that_is_away() -> None:
-    """One more try, and a line that says what is left."""
     store = SlowStore()
     store.is_away = True
     done = asyncio.run(asyncio.wait_for(closed_while_marks_are_under_way(store), 300))
@@ -270,7 +268,6 @@ def test_what_the_store_said_counts_for_a_while_only() -> None:
 
 
 def test_a_mark_counts_until_the_store_has_it_and_after() -> None:
-    """Waiting, under way, and written."""
     done = near_side(lambda: 0.0)
     done.add(b"page")
     for _ in range(2):

@@ -97,7 +97,6 @@ def test_a_cookie_has_4096_bytes_at_most(middleware: LeanCookies) -> None:
 
 
 def test_a_cookie_header_is_cut_between_cookies(middleware: LeanCookies) -> None:
-    """Thousands of paths, and those of the parent domain."""
     for path in range(50):
         answer(middleware, [f"c{path}={'v' * 4000}; Path={'/a' if path % 2 else '/a/b'}"])
         answer(middleware, [f"d{path}={'v' * 4000}; Path=/; Domain=shop.test"])
@@ -115,7 +114,6 @@ def test_cookies_that_a_seed_brings_are_not_pushed_out(middleware: LeanCookies) 
 
 
 def test_all_jars_are_bounded_in_sum(middleware: LeanCookies, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest gives way; a jar with one cookie keeps it."""
     monkeypatch.setattr(cookies, "MOST_OF_ALL_BYTES", 1_000_000)
     answer(middleware, ["session=1; Path=/"], "http://good.test/", key="good")
     for seed in range(100):
@@ -194,7 +192,6 @@ def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> Non
 def test_cookies_of_a_request_that_leaves_are_those_that_would_be_sent(
     middleware: LeanCookies, lines: list[str]
 ) -> None:
-    """Also in other letters than those of ASCII, and to other pages and hosts."""
     entry = SeedInFlight(Partition("seeds", 0), 7, 1)
     answer(middleware, lines, key=entry)
     crawler: Any = SimpleNamespace(get_downloader_middleware=lambda _kind: middleware)

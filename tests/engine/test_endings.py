@@ -247,7 +247,6 @@ def test_the_seed_has_a_document_that_says_how_it_ended(path: str, crawled: Craw
 
 
 def test_afterwards_nothing_is_in_flight_and_everything_is_committed(crawled: Crawled) -> None:
-    """The ledger is empty, the lag is 0, nothing became a dead letter, and seeds are conserved."""
     assert crawled.seeds["in_flight"] == 0
     assert crawled.lag == 0
     assert crawled.dead_letters == []

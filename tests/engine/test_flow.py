@@ -226,7 +226,6 @@ def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pyte
 
 
 async def test_the_next_call_of_the_engine_needs_no_timer() -> None:
-    """It is made once however often it is asked for, later when a delay is wanted, and can be cancelled."""
     calls: list[float] = []
     loop = asyncio.get_running_loop()
     next_call = CallLaterOnce(lambda: calls.append(loop.time()))

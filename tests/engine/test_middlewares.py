@@ -410,8 +410,6 @@ CRAWLER: Any = SimpleNamespace(spider="spider")
     "pipelines", [[], [Same, Same], [Other, Same], [Later, Other], [Same, WithSpider], [Later, Nothing, Same]], ids=str
 )
 def test_items_come_out_as_from_scrapy(pipelines: list[type]) -> None:
-    """In order, awaited where a pipeline has to be, with the spider where it wants that."""
-
     def passed(kind: type[ItemPipelineManager]) -> Any:
         manager = kind(*(pipeline() for pipeline in pipelines), crawler=CRAWLER)
         return asyncio.run(manager.process_item_async({"a": 1}))

@@ -133,7 +133,6 @@ def rated(share: float, rates: dict[str | None, float], count: int = 5_000) -> F
 
 @pytest.mark.parametrize("shares", [[1.0], [1 / 8, 3 / 8, 4 / 8], [1 / 12] * 12])
 def test_a_rate_holds_over_the_group_within_ten_percent(shares: list[float]) -> None:
-    """Each process has its part by its share of the partitions; who has no rate is not slowed down."""
     frontiers = [rated(share, {"limited": 50.0}, 1_200) for share in shares]
     found = served_of(frontiers, 20.0)
     assert found["limited"] == pytest.approx(50 * 20, rel=0.1)

@@ -355,8 +355,6 @@ def test_a_level_for_each_item_costs_no_more_to_remove() -> None:
 
 @pytest.mark.parametrize("now", [1.0, MAX_WAIT + 1])
 def test_a_level_for_each_item_costs_no_more_to_serve(now: float) -> None:
-    """By level, and by age when all have waited too long; the levels are gone with their items."""
-
     def serving(levels: int) -> Callable[[], list[int | None]]:
         frontier = one_level_each(levels)
         return lambda: [frontier.pop(now) for _ in range(levels)]

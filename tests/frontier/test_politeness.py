@@ -115,7 +115,6 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
     ],
 )
 def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: str, value: object) -> None:
-    """With its name, the value and the remedy, before any seed is taken."""
     settings = settings_for(tmp_path, ROBOTSTXT_OBEY=True, **{name: value})
 
     async def read() -> None:

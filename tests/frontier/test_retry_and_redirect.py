@@ -285,7 +285,6 @@ def test_an_error_whose_body_cannot_be_unpacked_is_one_by_its_status(tmp_path: P
 
 
 def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
-    """A status that is named is retried; a seed's own max_retry_times comes before all."""
     answers: dict[str, list[int | Exception]] = {"/404": [404], "/500": [500], "/503": [503], "/own": [503]}
     answers |= {"/timeout": [TIMEOUT], "/refused": [REFUSED], "/by-itself": [503, 404, 503]}
     answers |= {"/shared": [503, REFUSED]}  # for a reason without a limit of its own
@@ -303,7 +302,6 @@ def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_an_overloaded_host_is_left_alone_and_others_go_on(tmp_path: Path, script: Script, status: int) -> None:
-    """All of it, for the pause; eight answers that were out together count once."""
     for number in range(8):
         script.has(f"/together/{number}", status, 200)
     script.has("/later", 200)

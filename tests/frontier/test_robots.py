@@ -161,7 +161,6 @@ test_the_cache_keeps_its_rules_whatever_happens = Model.TestCase
 
 
 def test_a_file_that_cannot_be_fetched_is_tried_again_for_a_time_and_then_all_is_forbidden() -> None:
-    """With doubling pauses, the last attempt at the end of the time; later attempts go on, one at a time."""
     cache: RobotsCache[str] = RobotsCache(LIMITS)
     now, attempts, states = 0.0, [], []
     while now < 200:
@@ -288,8 +287,6 @@ def test_where_it_is_not_obeyed_nothing_is_fetched(tmp_path: Path, hosts: Hosts)
 
 
 def test_one_fetch_serves_all_requests_of_an_origin(tmp_path: Path, hosts: Hosts) -> None:
-    """Though they are 50 and the file is slow; scheme and port make another origin."""
-
     async def slow(_request: Request) -> str:
         await asyncio.sleep(0.3)
         return FORBIDS
@@ -331,7 +328,6 @@ def test_a_slow_robots_txt_holds_up_its_host_alone_and_takes_one_place(tmp_path:
 
 
 def test_fetching_respects_the_limit_of_downloads(tmp_path: Path, hosts: Hosts) -> None:
-    """50 new hosts at once are 50 files; no more than CONCURRENT_REQUESTS are under way."""
     running, most = [0], [0]
 
     async def counted(_request: Request) -> str:
@@ -389,7 +385,6 @@ def test_a_site_that_comes_back_in_time_is_crawled(tmp_path: Path, hosts: Hosts)
 
 
 def test_what_is_fetched_of_robots_txt_is_no_link_downloaded(tmp_path: Path, hosts: Hosts) -> None:
-    """Each answer, redirects of the file included, is counted apart; its bytes, too."""
     engine.ANSWERS["/elsewhere/robots"] = lambda r: page(r, "")
     hosts.robots["one.test"] = Response(
         "http://one.test/robots.txt", 301, {"Location": "http://one.test/elsewhere/robots"}
@@ -511,7 +506,6 @@ def test_rules_go_by_the_user_agent(tmp_path: Path, hosts: Hosts) -> None:
 
 
 def test_crawl_delay_becomes_the_delay_of_the_host(tmp_path: Path, hosts: Hosts) -> None:
-    """From the file on; other hosts go on; a cap holds, and what is forbidden takes no turn."""
     hosts.robots = {
         "slow.test": "User-agent: *\nCrawl-delay: 3\nDisallow: /private\n",
         "snail.test": "User-agent: *\nCrawl-delay: 3000\n",
@@ -529,7 +523,6 @@ def test_crawl_delay_becomes_the_delay_of_the_host(tmp_path: Path, hosts: Hosts)
 
 
 def test_the_larger_of_crawl_delay_and_download_delay_counts(tmp_path: Path, hosts: Hosts) -> None:
-    """Also between the file and the first page."""
     hosts.robots["h.test"] = "User-agent: *\nCrawl-delay: 0.5\n"
     urls = [f"http://h.test/public/{number}" for number in range(3)]
     obeying(tmp_path, *urls, DOWNLOAD_DELAY=3, DOWNLOAD_DELAY_JITTER=0)
@@ -539,7 +532,6 @@ def test_the_larger_of_crawl_delay_and_download_delay_counts(tmp_path: Path, hos
 
 
 def test_what_is_forbidden_takes_no_turn_of_its_host(tmp_path: Path, hosts: Hosts) -> None:
-    """Twenty of them hold up the page behind them for no delay."""
     hosts.robots["h.test"] = "User-agent: *\nDisallow: /public/\n"
     urls = [f"http://h.test/public/{number}" for number in range(20)]
     found = obeying(tmp_path, *urls, "http://h.test/public", DOWNLOAD_DELAY=0.5, CONCURRENT_REQUESTS_PER_DOMAIN=1)

@@ -61,7 +61,6 @@ def has_tree(site: Site, width: int) -> None:
 
 
 def test_every_link_goes_by_the_topic_and_every_page_is_fetched_once(tmp_path: Path, site: Site) -> None:
-    """With SITE_LINKS_TO=kafka: the documents are those of a crawl in memory."""
     has_tree(site, 5)  # its navigation is on each of 31 pages; what was sent is remembered as sent
     found = crawl(tmp_path / "topic", [seed("root", meta={"task_id": "t"})], **TO_THE_TOPIC)
     assert len(site.visits) == len(messages(tmp_path / "topic")) == found.stats["spill/sent"] + 1 == 31
@@ -112,7 +111,6 @@ def test_a_cookie_goes_with_the_links_of_a_link_that_came_back(tmp_path: Path) -
 
 
 def test_a_link_that_another_process_sent_is_filtered_when_its_page_was_done(tmp_path: Path, site: Site) -> None:
-    """And counts as filtered; what a producer sends, or what failed, is crawled all the same."""
     site.has("a")
     site.has("gone", status=404)
     link, gone = (seed(path, meta={"parent_url_id": "p", "site_moved": {}}) for path in ("a", "gone"))
@@ -142,7 +140,6 @@ class Watched(SeedSpider):
     ids=["requests", "bytes", "requests of a host"],
 )
 def test_links_beyond_a_limit_go_to_the_topic(tmp_path: Path, site: Site, limit: dict[str, int]) -> None:
-    """Nothing is dropped, nothing is fetched twice, no more than the limit waits, and it ends."""
     has_tree(site, 6)
     Watched.most = 0
     Watched.rooms.clear()
@@ -173,7 +170,6 @@ def answer_links_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Fut
 def test_a_topic_that_does_not_answer_holds_the_crawl_up(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is on its way is bounded, too; it goes on when the topic answers."""
     monkeypatch.setattr(room, "_MOST_SPILLING", 100)
     held: list[tuple[Any, ...]] = []
     answers: list[int] = []  # when it has begun to: pages asked for
@@ -243,7 +239,6 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_redirect_to_another_process_keeps_its_document(tmp_path: Path, site: Site, foreign: str) -> None:
-    """One document under its own url_id, with where it ended and how often it was redirected."""
     asked: Counter[str] = Counter()
 
     def away(request: Request) -> Response:

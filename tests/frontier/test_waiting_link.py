@@ -64,7 +64,6 @@ def callback(response: Any) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"Referer": "http://h.test/"}])
 def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
-    """URL, depth, level, Referer, and so the fingerprint; the job begins anew under the same parent."""
     request, job = link(headers=headers, priority=3)
     waiting = as_link(request, job)
     assert waiting is not None
@@ -151,7 +150,6 @@ def test_what_a_seed_cannot_say_has_no_message(fields: dict[str, Any], is_link: 
 
 
 def test_a_link_is_said_with_all_that_it_has() -> None:
-    """Key, level, lineage, headers, directives, a callback of the allow-list, its seed's cookies."""
     request, job = link(
         callback=SPIDER.parse_list,
         method="POST",

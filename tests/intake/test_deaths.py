@@ -131,7 +131,6 @@ def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(tmp_path
 
 
 def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_path: Path) -> None:
-    """At most 16, and of a slow host at most a quarter, so that the others get through."""
     slow_may_answer = asyncio.Event()
     unnamed: list[int] = []
     most = 0
@@ -168,7 +167,6 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
 
 @pytest.mark.parametrize("suspicion", [Suspicion(SEEDS, twice=(0,)), Suspicion(SEEDS, thrice=tuple(range(SEEDS)))])
 def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(tmp_path: Path, suspicion: Suspicion) -> None:
-    """Those that waited for their turn are gone, and the new ones begin."""
     may_answer = asyncio.Event()
     is_new = False
 
@@ -192,7 +190,6 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(tmp_path: Pa
 
 
 def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Path) -> None:
-    """What comes later in their partition begins as it comes."""
     may_answer = asyncio.Event()
 
     engine.ANSWERS.update({f"/{number}": held(may_answer) for number in range(SEEDS)})

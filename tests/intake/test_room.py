@@ -71,7 +71,6 @@ def of_tiers(seeds: int, load: Load | None = None) -> Polling:
 
 
 def test_few_are_in_flight_at_first_more_while_nothing_can_be_served_and_fewer_as_they_complete() -> None:
-    """A step at a time, as far as the setting allows and never below the first."""
     (only,) = partitions = [Partition("seeds", 0)]
     polling = Polling(2 * STEP + 1, partitions)
 
@@ -92,7 +91,6 @@ def test_few_are_in_flight_at_first_more_while_nothing_can_be_served_and_fewer_a
 
 
 def test_a_greedy_partition_is_left_alone_once_three_quarters_are_taken() -> None:
-    """The others go on; below that, everybody does."""
     assert of_one_topic(4).over(75, 0, 0, 0) == set()
     assert of_one_topic(4).over(76, 0, 0, 0) == {0}
     assert of_one_topic(4).over(50, 5, 26, 9) == {0, 2}
@@ -102,7 +100,6 @@ def test_a_greedy_partition_is_left_alone_once_three_quarters_are_taken() -> Non
 
 
 def test_it_goes_on_with_some_room() -> None:
-    """Three quarters of its share, or of the limit."""
     polling = of_one_topic(4)
     assert polling.over(60, 10, 10, 10) == {0}
     assert polling.over(20, 30, 10, 10) == {0, 1}
@@ -112,7 +109,6 @@ def test_it_goes_on_with_some_room() -> None:
 
 
 def test_what_is_reserved_is_a_quarter_and_no_more_than_a_thousand() -> None:
-    """Of what may be in flight."""
     assert [room.reserve(capacity) for capacity in (1, 4, 100, 4_000, 20_000)] == [1, 1, 25, 1_000, 1_000]
 
 
@@ -127,7 +123,6 @@ def test_a_tier_alone_is_lent_half_of_what_the_others_leave() -> None:
 
 
 def test_a_tier_gives_back_what_it_was_lent() -> None:
-    """It goes on when it has a quarter of its share free again."""
     shares = TierShares(WEIGHTS)
     assert shares.room({"urgent": 800, "bulk": 600, "seeds": 400}, 1_300)["bulk"] == 0
     assert shares.room({"urgent": 800, "bulk": 90, "seeds": 400}, 1_300)["bulk"] == 0
@@ -175,7 +170,6 @@ def test_the_least_there_may_be_is_enough_for_each_tier() -> None:
 
 
 def test_links_leave_at_either_limit() -> None:
-    """Requests and bytes; what is gone makes room at once."""
     load = Load(max_requests=2, max_bytes=1_000)
     load.count_request(1, 10)
     assert not load.is_full
@@ -217,7 +211,6 @@ def test_as_many_seeds_are_polled_as_fit_whatever_their_size() -> None:
 
 
 def test_no_page_is_asked_for_while_the_topic_takes_nothing() -> None:
-    """What is on its way counts in messages and in bytes."""
     load = Load(max_requests=10, max_bytes=10**9)
     for _ in range(5_000):
         load.count_sending(1, 1)

@@ -55,7 +55,6 @@ def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test",
 
 
 def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(tmp_path: Path, tiers: dict[str, Any]) -> None:
-    """On a host that the backlog keeps busy; and the lower tier goes on meanwhile and afterwards."""
     log = config.seed_log(settings_for(tmp_path, **tiers))
     urgent, bulk = (tier.split(":")[0] for tier in tiers["SITE_SEED_TOPICS"].split(","))
     paths = [f"/bulk/{number}" for number in range(BACKLOG)]

@@ -48,7 +48,6 @@ def test_what_is_encoded_is_decoded(watermark: int, complete: set[int], beyond: 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), min_size=0, max_size=3000))
 def test_the_text_stays_within_its_limit_and_never_claims_too_much(pairs: list[tuple[int, int]]) -> None:
-    """However many runs there are, the text is short enough and what it says is true."""
     at, runs = 7, []
     for gap, length in pairs:
         runs.append((at + gap, at + gap + length))
@@ -60,7 +59,6 @@ def test_the_text_stays_within_its_limit_and_never_claims_too_much(pairs: list[t
 
 
 def test_alternating_offsets_degrade_to_a_shorter_horizon() -> None:
-    """A hundred thousand alternating offsets do not fit: the near ones are kept, over 20,000 of them."""
     runs = tuple((offset, offset + 1) for offset in range(1, 100_000, 2))
     kept = decode(0, encode(0, Ahead(100_000, runs))).complete
     assert kept == runs[: len(kept)]
@@ -208,7 +206,6 @@ lives = st.lists(st.tuples(st.integers(1, 50), st.sets(st.integers(0, 49), max_s
 
 @given(lives, st.integers(0, 60))
 def test_deaths_are_counted_as_if_each_seed_had_a_counter(lives: list[tuple[int, set[int]]], offset: int) -> None:
-    """All below the position at their first death; at a later one those that were admitted."""
     suspicion = NO_SUSPICION
     counters: dict[int, int] = {}
     for position, admitted in lives:
@@ -232,7 +229,6 @@ named = st.lists(st.integers(0, 10**6), max_size=64, unique=True).map(sorted).ma
 def test_it_survives_the_text_of_a_commit(
     below: int, twice: tuple[int, ...], thrice: tuple[int, ...], alone: int, deaths: int, watermark: int
 ) -> None:
-    """What concerns incomplete seeds comes back as it was."""
     suspicion = Suspicion(
         watermark + below,
         tuple(watermark + offset for offset in twice),
@@ -255,7 +251,6 @@ def test_a_stop_a_rebalance_and_an_outage_are_no_deaths() -> None:
 
 
 def test_after_a_death_care_is_taken_and_only_those_admitted_take_part_in_the_next() -> None:
-    """What completes or comes later is not counted."""
     assert not any(map(a_life(None, range(8)).of_partition(P).suspicion.is_careful, range(10)))
     twice = a_life(after_deaths(2, range(8), range(2, 4)), range(8)).of_partition(P).suspicion
     assert [twice.deaths(offset) for offset in range(10)] == [1, 1, 2, 2, 1, 1, 1, 1, 0, 0]
@@ -266,7 +261,6 @@ def test_after_a_death_care_is_taken_and_only_those_admitted_take_part_in_the_ne
 
 
 def test_one_that_was_admitted_and_is_complete_is_named_no_more() -> None:
-    """Nor in the commit that says that it is complete together with its results."""
     ledger = a_life(after_deaths(2, range(8), range(2, 4)), range(2))
     second, third = taken(ledger, 2), taken(ledger, 3)
     for entry in (second, third):
@@ -286,7 +280,6 @@ def test_one_that_was_admitted_and_is_complete_is_named_no_more() -> None:
 
 
 def test_what_is_named_fits_into_a_commit() -> None:
-    """However many seeds there are and however far apart they lie."""
     far = range(0, 1_000_000, 900)
     suspicion = NO_SUSPICION
     for _ in range(4):

@@ -87,7 +87,6 @@ def test_the_header_names_the_encoding_or_it_is_detected(name: str, codec: str, 
     ],
 )
 def test_the_page_names_the_encoding(name: str, codec: str, text: str, declaration: str) -> None:
-    """A meta tag decides where the header is silent, in all the ways it can be written."""
     markup = page(text, declaration.format(name))
     assert decode_body(markup.encode(codec), "text/html") == (markup, name)
 
@@ -215,7 +214,6 @@ def test_the_type_says_what_is_text_whatever_it_holds(content_type: str) -> None
 
 @pytest.mark.parametrize("content_type", [None, "", "nonsense", "*/*", "text/plain", "application/x-what"])
 def test_bytes_decide_where_the_type_says_little(content_type: str | None) -> None:
-    """Magic numbers and control bytes make a body binary, byte order marks make it text."""
     magic = (b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff\xe0", b"%PDF-1.7", b"PK\x03\x04", b"\x1f\x8b")
     assert not any(is_text(start + b"abc", content_type) for start in magic)
     assert not is_text(b"some\0thing", content_type)
@@ -230,7 +228,6 @@ def test_a_declared_utf16_may_hold_zeros() -> None:
 
 
 def test_links_are_looked_for_in_html_only() -> None:
-    """Declared HTML always, undeclared if it begins like HTML, plain text never."""
     assert is_html(b"\0", "text/html; charset=utf-8")
     assert is_html(b"", "application/xhtml+xml")
     assert is_html(b"\xef\xbb\xbf \n<!DocType HTML>", None)

@@ -60,7 +60,6 @@ NOWHERE = [
     ],
 )
 def test_a_link_leads_where_browsers_go(href: str, url: str | None) -> None:
-    """Relative, absolute, sloppy, malformed; a bad link does not take the next one with it."""
     markup = f'<a href="{href}">1</a><a href=/next>2</a>'
     assert urls(markup) == ([url] if url else []) + ["http://example.com/next"]
 
@@ -98,7 +97,6 @@ def test_a_link_leads_where_browsers_go(href: str, url: str | None) -> None:
     ],
 )
 def test_tags_are_told_apart_as_browsers_do(markup: str) -> None:
-    """Comments, quoted values and the text of scripts hold no links; what is unclosed hides the rest."""
     assert urls(markup) == ["http://example.com/x"]
 
 
@@ -115,7 +113,6 @@ def test_the_first_base_holds_for_all_links() -> None:
 
 
 def test_nofollow_is_respected_unless_told_otherwise() -> None:
-    """Single links, in any company of words; one without the mark is enough to follow a URL."""
     markup = "<a rel='noopener NoFollow' href=/a><a rel=nofollows href=/b><a rel=nofollow href=/b>"
     assert urls(markup) == ["http://example.com/b"]
     assert urls(markup, follow_nofollow=True) == ["http://example.com/a", "http://example.com/b"]
@@ -132,7 +129,6 @@ def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
 
 
 def test_queries_are_written_in_the_encoding_of_the_page() -> None:
-    """Path in UTF-8, query in the page's encoding, and references for what that cannot say."""
     markup = '<a href="/д?д=中#x">'
     assert urls(markup, encoding="windows-1251") == ["http://example.com/%D0%B4?%E4=%26%2320013%3B"]
     assert urls(markup, encoding="utf-16le") == ["http://example.com/%D0%B4?%D0%B4=%E4%B8%AD"]
@@ -192,7 +188,6 @@ FRAGMENTS = st.sampled_from([*WORDS.split(), *TAGS, *BLANKS])
 @example("<a href='&#" + "1" * 8000 + ";'>", BASE, True)
 @example("<a href='http://\u2100/'><a href='http://x\ud800/'><a href='?\ud800'>", BASE, True)
 def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_nofollow: bool) -> None:
-    """Never raises; every URL is absolute http(s) in ASCII with a host and no fragment, and comes once."""
     for encoding in ("utf-8", "gb18030", "iso-2022-jp"):
         found = urls(markup, base, follow_nofollow=follow_nofollow, encoding=encoding)
         assert len(found) == len(set(found))
@@ -282,7 +277,6 @@ BOMBS = {  # made when they are needed: 150 MB in each worker
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_page_costs_more_than_its_length(name: str) -> None:
-    """A part of every known bomb, with its end, and one four times as long."""
     bomb = BOMBS[name]()
     longest = min(len(bomb), max(len(bomb) // 4, 500_000))
     parts = {n: bomb[: n * longest // 4] + bomb[-20:] for n in (1, 4)}

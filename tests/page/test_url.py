@@ -104,7 +104,6 @@ REFUSED = {  # by what the reason says
 
 @pytest.mark.parametrize(("url", "why"), [(each, why) for why, some in REFUSED.items() for each in some])
 def test_a_url_that_cannot_be_fetched_is_refused_with_the_reason(url, why):
-    """It names the field and what is wrong, in one line of printable ASCII; dead letters and logs have it."""
     with pytest.raises(SeedError) as caught:
         check_url(url)
     reason = caught.value.reason
@@ -118,7 +117,6 @@ def test_a_url_that_cannot_be_fetched_is_refused_with_the_reason(url, why):
 
 @given(NEARLY_URLS | st.text())
 def test_whatever_passes_the_check_is_its_own_result_and_has_host_and_id(url):
-    """check_url raises nothing but SeedError, and what it returns is safe for all that follows."""
     try:
         checked = check_url(url)
     except SeedError:

@@ -35,14 +35,12 @@ from tests.seed.seed_messages import URL
     ],
 )
 def test_a_line_becomes_a_message_and_options_fill_in_what_it_leaves_open(line, options, document):
-    """A URL, or a JSON seed, which has the last word."""
     key, value = seed_message(line, **options)
     assert key == b"example.com"
     assert json.loads(value) == document
 
 
 def test_fields_of_meta_beside_the_url_go_into_meta():
-    """Options fill in what neither place says; null says nothing."""
     moved = []
     line = '{"url": "http://a/", "task_id": "x", "depth": null, "NotExtract": "true", "meta": {"url_id": 1}}'
     _, value = seed_message(line, task_id="job", not_extract=True, moved=moved.append)
@@ -82,7 +80,6 @@ def test_the_key_of_a_message_is_the_host_in_its_one_spelling():
     ],
 )
 def test_a_bad_line_is_refused_with_the_reason(line, options, why):
-    """As the crawler would, before it is produced."""
     with pytest.raises(SeedError) as caught:
         seed_message(line, **options)
     assert why in caught.value.reason
@@ -90,7 +87,6 @@ def test_a_bad_line_is_refused_with_the_reason(line, options, why):
 
 @given(st.text())
 def test_arbitrary_lines_raise_nothing_but_a_seed_error(line):
-    """Files hold anything too."""
     try:
         key, value = seed_message(line, task_id="job")
     except SeedError:

@@ -19,7 +19,6 @@ from tools.schemas import seed_schema
 
 
 def test_only_the_url_is_required():
-    """Everything else has a default."""
     assert parse_seed(b'{"url": "http://example.com/a"}') == Seed(
         url=URL,
         url_id=url_id(URL),
@@ -43,7 +42,6 @@ def test_only_the_url_is_required():
 
 
 def test_every_field_comes_out_as_it_went_in():
-    """A seed that uses all there is."""
     seed = parsed(
         meta={
             "url_id": "id-1", "NotExtract": True, "task_id": "job", "depth": 2, "parent_url_id": "p",
@@ -112,7 +110,6 @@ def test_extra_fields_of_meta_are_kept():
 
 
 def test_the_url_of_a_seed_is_checked_and_normalised():
-    """As test_url.py tells in detail."""
     seed = parse_seed('{"url": "HTTP://BÜCHER.example/ü?b=2&a=1"}'.encode())
     assert seed.url == "http://xn--bcher-kva.example/ü?b=2&a=1"
     assert seed.url_id == url_id("http://bücher.example/ü?a=1&b=2")
@@ -125,7 +122,6 @@ def test_numbers_may_stand_for_identifiers():
 
 
 def test_a_callback_is_named_from_the_allow_list():
-    """The caller says which there are."""
     assert parse_seed(message(callback="parse_feed"), frozenset({"parse_feed"})).callback == "parse_feed"
     assert "callback: 'parse_feed' is not allowed; known: parse" in reason_of(message(callback="parse_feed"))
 
@@ -155,7 +151,6 @@ WRONG_META = {  # field: what it is, and what the reason says of it
     [({name: value}, f"meta.{name}: {why}") for name, some in WRONG_META.items() for value, why in some],
 )
 def test_a_meta_key_with_a_wrong_value_makes_a_dead_letter(meta, why):
-    """As fields do."""
     assert why in reason_of(message(meta=meta))
 
 
@@ -167,7 +162,6 @@ def test_a_meta_key_with_a_wrong_value_makes_a_dead_letter(meta, why):
     ],
 )  # fmt: skip
 def test_a_forbidden_meta_key_makes_a_dead_letter(key):
-    """Whatever its value, null included."""
     for value in ("x", None):
         assert f"meta: key '{key}' is not allowed" in reason_of(message(meta={key: value}))
 
@@ -229,7 +223,6 @@ FINITE_JSON = trees(SIMPLE | st.floats(allow_nan=False, allow_infinity=False) | 
     priority=st.integers(-1_000_000, 1_000_000),
 )
 def test_a_valid_seed_comes_out_unchanged(path, url_ids, extra, body, priority):
-    """Nothing is lost or altered on the way in."""
     url = f"http://example.com/{path}"
     seed = parsed(url=url, meta={"url_id": url_ids, **extra}, body=body, priority=priority)
     assert (seed.url, seed.url_id, seed.extra, seed.priority) == (url, url_ids, extra, priority)
@@ -242,7 +235,6 @@ BESIDE: dict[str, Any] = {"task_id": "spring", "url_id": "42", "NotExtract": Tru
 
 
 def test_they_mean_what_they_mean_in_meta():
-    """None counts as an unknown field, which are named in the order of the message."""
     assert parsed(**BESIDE) == parsed(meta=BESIDE)
     assert parsed(**BESIDE, zeta=1, alpha={"x": 1}).unknown_fields == ("zeta", "alpha")
 
@@ -379,7 +371,6 @@ def test_a_line_feed_at_the_end_is_refused_by_both(more: dict[str, Any]) -> None
     ],
 )  # fmt: skip
 def test_text_encodings_that_contain_ascii_are_accepted(encoding):
-    """By any name that Python knows."""
     seed = parsed(_encoding=encoding, body="a")
     assert seed.encoding.lower() == encoding.lower()
     assert seed.body == b"a"
@@ -387,7 +378,6 @@ def test_text_encodings_that_contain_ascii_are_accepted(encoding):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "head"])
 def test_known_methods_are_accepted_in_any_case(method):
-    """They come out in upper case."""
     assert parsed(method=method).method == method.upper()
 
 
@@ -451,7 +441,6 @@ NO_TEXT_ENCODINGS = [
     ],
 )
 def test_a_field_with_a_wrong_value_makes_a_dead_letter(fields, why):
-    """The reason names the field and shows the value."""
     assert why in reason_of(message(**fields))
 
 
@@ -463,7 +452,6 @@ def test_a_field_with_a_wrong_value_makes_a_dead_letter(fields, why):
     ],
 )  # fmt: skip
 def test_a_forbidden_header_makes_a_dead_letter(name):
-    """In any case of letters."""
     assert f"headers: '{name}' is not allowed" in reason_of(message(headers={name: "x"}))
 
 
@@ -492,7 +480,6 @@ def test_a_forbidden_header_makes_a_dead_letter(name):
     ],
 )
 def test_headers_that_would_corrupt_a_request_make_a_dead_letter(headers, why):
-    """Names are tokens, values text without line ends, all of it of a bounded size."""
     assert why in reason_of(message(headers=headers))
 
 

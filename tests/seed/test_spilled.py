@@ -39,7 +39,6 @@ spilled = st.builds(
 
 @given(spilled)
 def test_it_comes_out_as_it_went_in(said: Spilled) -> None:
-    """Over JSON, in a seed."""
     beside = {HOPS: said.hops, PLACE: said.place, HOME: said.home}
     message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}, **beside}).encode()
     seed = parse_seed(message)
@@ -75,7 +74,6 @@ WRONG = {
 
 @pytest.mark.parametrize("value", [1, [], *({name: wrong} for name, some in WRONG.items() for wrong in some)])
 def test_what_no_process_writes_is_refused(value: Any) -> None:
-    """The message becomes a dead letter, with the reason."""
     with pytest.raises(SeedError):
         parse_seed(json.dumps({"url": "http://h.test/", "meta": {KEY: value}}).encode())
 
@@ -114,7 +112,6 @@ def test_with_a_key_what_is_signed_is_believed() -> None:
 
 
 def test_a_signature_means_what_was_signed_however_it_is_written() -> None:
-    """Order of keys and escapes are not part of it; numbers and texts are."""
     said = signature.signed(message(colour={"b": 1.5, "a": "größer 😀"}), NEW)
     assert parse_seed(json.dumps(said, indent=1, sort_keys=True).encode(), keys=(NEW,)).spilled
 
@@ -137,7 +134,6 @@ SIGNED = signature.signed(message(), NEW)
     ],
 )
 def test_with_a_key_what_is_not_signed_is_refused(forged: dict[str, Any]) -> None:
-    """Or signed for another seed. The reason names the setting, and shows no key."""
     with pytest.raises(SeedError) as caught:
         parse_seed(json.dumps(forged).encode(), keys=(NEW, OLD))
     assert caught.value.reason.startswith("meta.site_moved: not signed with SITE_SPILL_KEY")

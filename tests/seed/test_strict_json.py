@@ -70,7 +70,6 @@ def nested(levels):
 
 
 def test_nesting_is_limited_to_32_levels():
-    """Brackets inside strings and beside each other do not count."""
     assert parse_seed(nested(32)).url == "http://a/"
     assert reason_of(nested(33)) == "message: nested deeper than 32 levels"
     assert parsed(meta={"x": '["{[\\' * 100, "y": [[]] * 100}).extra["y"] == [[]] * 100
@@ -78,12 +77,10 @@ def test_nesting_is_limited_to_32_levels():
 
 @pytest.mark.parametrize("value", [b"[" * 999_999, b'{"a":' * 199_999, b'["\\"[' * 199_999, b'"' * 999_999])
 def test_deep_nesting_of_any_size_is_a_seed_error(value):
-    """Never a RecursionError, and never a long search."""
     assert reason_of(value).startswith("message: ")
 
 
 def test_a_message_of_one_megabyte_is_too_large():
-    """One byte less is not."""
     frame = len(b'{"url": "http://a/", "x": ""}')
     assert parse_seed(b'{"url": "http://a/", "x": "%s"}' % (b"x" * (999_999 - frame))).unknown_fields == ("x",)
     value = b'{"url": "http://a/", "x": "%s"}' % (b"x" * (1_000_000 - frame))

@@ -86,7 +86,6 @@ def test_a_seed_topic_that_is_no_tier_is_refused() -> None:
 
 @given(st.binary(max_size=40), st.integers(1, 1000))
 def test_the_partition_is_that_of_the_c_client(key: bytes, partitions: int) -> None:
-    """For any key and any number of partitions."""
     assert partition_of(key, partitions) == confluent_kafka.murmur2(key, partitions)
 
 

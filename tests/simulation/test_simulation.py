@@ -85,7 +85,6 @@ def test_a_planted_fault_is_found_and_its_troubles_are_shortened(simulation: Sim
 
 
 def test_each_fault_can_be_planted() -> None:
-    """Its piece of source is there still."""
     code = (
         "from tests.simulation.mutants import MUTANTS; from tests.tasks.world import planted\n"
         "for mutant in MUTANTS.values():\n    with planted(mutant):\n        pass"

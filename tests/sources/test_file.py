@@ -44,7 +44,6 @@ def mistakes(raw: bytes) -> list[tuple[int, int, str]]:
 
 
 def test_every_mistake_has_its_place() -> None:
-    """All of a file at once, with the nearest known key."""
     found = mistakes(
         b"""match:
   hosts: [Shop.test]
@@ -315,7 +314,6 @@ def names(folder: SourceFolder) -> set[str]:
 
 
 def test_a_changed_file_is_taken_and_a_bad_one_is_said_once(tmp_path: Path) -> None:
-    """The old one stays until it is good again; a file that is gone is gone."""
     file = tmp_path / "shop.yaml"
     write(file, "match: {hosts: [a.test]}\ndescription: one")
     folder = SourceFolder.open(tmp_path, must_exist=True)
@@ -345,7 +343,6 @@ def test_a_changed_file_is_taken_and_a_bad_one_is_said_once(tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_taken_is_said_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
-    """Whatever takes its place: no file, a link round, or the folder cannot be listed any more."""
     file = tmp_path / "sources" / "shop.yaml"
     file.parent.mkdir()
     folder = SourceFolder(file.parent)
@@ -400,7 +397,6 @@ def test_a_name_stands_for_one_source(tmp_path: Path) -> None:
 
 
 def test_a_start_with_a_bad_file_is_refused(tmp_path: Path) -> None:
-    """With all mistakes in one line; a missing folder counts where somebody asked for it."""
     write(tmp_path / "a.yaml", "match: 1")
     write(tmp_path / "b.yaml", "mtach: 1")
     with pytest.raises(ConfigError, match=r"\A.*2 files cannot be used: .*a\.yaml:1:1: match.*; .*b\.yaml:1:1: m.*\Z"):

@@ -78,7 +78,6 @@ def count(crawled: Crawled) -> int:
 
 
 def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(tmp_path: Path) -> None:
-    """By whatever its server says of its version, or by its body."""
     versions = {"/etag": (ETAG, None), "/date": (None, DATE), "/both": (ETAG, DATE), "/none": (None, None)}
     sites = {path: Site(*said, path) for path, said in versions.items()}
     seeds = [seed(path, **CHECK) for path in sites]
@@ -145,7 +144,6 @@ def test_links_of_a_page_that_is_the_same_are_followed_by_choice(tmp_path: Path)
     ids=str,
 )
 def test_a_seeds_own_conditions_need_no_store(tmp_path: Path, fields: dict[str, Any]) -> None:
-    """Headers of a seed are conditions as well, also without if_changed."""
     Site(ETAG, DATE)
     crawled = run(tmp_path, seed(**fields))
     found = of_page(crawled)
@@ -449,7 +447,6 @@ def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkey
 
 
 def test_a_check_says_when_the_next_one_is_due(tmp_path: Path) -> None:
-    """Sooner after a change, later without one; a page that was not asked for with if_changed has no time."""
     site = Site()
     first = of_page(run(tmp_path, seed(), SITE_RECRAWL_FIRST_SECONDS=40_000))
     assert not {"next_at", "interval_s", "failed_checks"} & first.keys()

@@ -52,7 +52,6 @@ class Client:
 
 
 def test_a_flaky_page_fails_as_often_as_its_path_says(site: Site) -> None:
-    """Two 429 with Retry-After, then the page, for each host by itself."""
     with Client(site) as client, Client(site, 1) as other:
         statuses = [client.ask("/flaky/429/2/x") for _ in range(4)]
         assert other.ask("/flaky/429/2/x")[0] == 429

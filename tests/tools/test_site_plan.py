@@ -13,7 +13,6 @@ PORT = 8080
 
 
 def test_the_plan_holds_every_kind_and_mostly_plain_pages() -> None:
-    """Each kind several times, each URL once, ids unless left out on purpose."""
     seeds = plan(PORT)
     counts = Counter(seed.kind for seed in seeds)
     ids = [seed.url_id for seed in seeds if seed.url_id]
@@ -43,13 +42,11 @@ def test_the_plan_holds_every_kind_and_mostly_plain_pages() -> None:
     ],
 )
 def test_the_model_walks_to_the_final_answer(path: str, status: tuple[int | None, ...], last: str) -> None:
-    """Redirects, cookies and retries end where they must."""
     wanted = expected(f"http://127.0.1.1:8080{path}")
     assert (wanted.status, wanted.final_url) == (status, last)
 
 
 def test_the_tree_of_a_graph_ends_at_the_depth_limit() -> None:
-    """Three pages on each of three levels, and the three extra links of the first page."""
     tree = expected("http://127.0.1.1:8080/graph/g/0/0").tree
     levels = Counter(url.split("/")[5] for url in tree if "/graph/" in url)
     assert levels == {"1": 3, "2": 3, "3": 3}

@@ -67,7 +67,6 @@ def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> N
 
 
 def test_a_search_of_items_can_be_closed() -> None:
-    """`scrapy items` does so."""
     HBaseResults.for_items(hbase_settings(NOWHERE)).search().close()
 
 
@@ -501,7 +500,6 @@ def settings(hbase_address: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.servers
 async def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
-    """With the documented schema, and whoever comes second is content."""
     sinks = [HBaseSink.from_settings(settings) for _ in range(10)]
     await asyncio.gather(*(sink.open() for sink in sinks))
     await asyncio.gather(*(sink.close() for sink in sinks))
@@ -526,7 +524,6 @@ async def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, A
 @pytest.mark.servers
 @pytest.mark.parametrize("row_key", ["salted", "reversed_host"])
 def test_results_are_found_by_their_id_whatever_the_row_key(settings: dict[str, Any], row_key: str) -> None:
-    """And by status, and all of them."""
     settings["SITE_HBASE_ROW_KEY"] = row_key
     batch = [
         record(str(number), {"url_id": str(number), "url": f"http://h{number % 3}.test/'", "status": 200})

@@ -89,7 +89,6 @@ def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFi
 
 
 def test_an_assignment_is_read_and_another_form_is_none() -> None:
-    """Each beginning of one is no assignment, and raises nothing."""
     parts = pack(">h5si3i", 5, b"seeds", 3, 1, 2, 3) + pack(">h4si0i", 4, b"bulk", 0)
     whole = pack(">hi", 1, 2) + parts + pack(">i", -1)
     assert owned_by(whole) == {ONE, TWO, THREE}

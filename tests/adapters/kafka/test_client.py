@@ -64,7 +64,6 @@ def test_options_that_break_the_promise_are_refused(option: str, value: object) 
 
 
 def test_options_that_keep_the_promise_are_passed_on() -> None:
-    """They come last, to every client; booleans in the client's spelling."""
     made = config(SITE_KAFKA_OPTIONS='{"enable.auto.commit": false, "linger.ms": 5, "sasl.username": "me"}')
     clients = [
         made.admin(print),
@@ -87,7 +86,6 @@ def test_options_that_keep_the_promise_are_passed_on() -> None:
     ],
 )
 def test_what_the_client_does_not_take_is_refused_at_once(options: dict[str, object], said: str) -> None:
-    """Not only when the first seed is to be read; and a file that cannot be read is named."""
     with pytest.raises(ConfigError, match=said):
         KafkaSeedLog(config(SITE_KAFKA_OPTIONS=options))
 
@@ -243,7 +241,6 @@ def test_a_member_joins_again_and_repeats_nothing(
 def test_files_with_which_nobody_answers_are_not_taken_and_said_once(
     nobody: str, authority: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are tried again after a growing pause."""
     monkeypatch.setattr("site_spider.adapters.kafka.client._ANSWER_SECONDS", 0.1)
     certificates = Certificates(KafkaConfig(nobody, {"ssl.ca.location": str(authority)}), "the client")
     assert not certificates.are_renewed()

@@ -175,7 +175,6 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(client: Client) ->
 
 
 def test_what_came_in_an_earlier_assignment_is_dropped(client: Client) -> None:
-    """And so is its pause."""
     client.give(A, range(2))
     client.prefetch.pause([A])
     client.prefetch.drop([A, B])
@@ -208,7 +207,6 @@ def test_the_client_stops_when_many_bytes_wait(client: Client) -> None:
 
 
 def test_a_new_assignment_finds_the_client_going_on(client: Client) -> None:
-    """The client is resumed with it, and may be stopped again."""
     client.prefetch.pause([A])
     client.give(A, range(MOST_MESSAGES))
     client.take()
@@ -273,7 +271,6 @@ def test_the_lowest_free_slot_is_taken(claim: Callable[..., MemberSlot], tmp_pat
 
 
 def test_two_live_processes_never_share_a_name(tmp_path: Path) -> None:
-    """And one that was killed leaves its name to the next at once."""
     first, first_name = claimed_elsewhere(tmp_path)
     second, second_name = claimed_elsewhere(tmp_path)
     assert first_name != second_name
@@ -285,7 +282,6 @@ def test_two_live_processes_never_share_a_name(tmp_path: Path) -> None:
 
 
 def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
-    """Programs that are started from here do not inherit the lock."""
     slot = MemberSlot.claim("group", tmp_path)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         slot.release()
@@ -296,7 +292,6 @@ def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
 
 
 def test_groups_count_their_slots_apart(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
-    """Also those whose names are alike once they are made fit for a file."""
     slots = [claim(group, tmp_path) for group in ("a/b", "a:b", "a_b", "../../a", "x" * 300, "é")]
     assert {number_of(slot) for slot in slots} == {0}
     assert len(list(tmp_path.glob("*.lock"))) == len(slots)
@@ -315,7 +310,6 @@ def test_the_name_tells_the_host_and_differs_between_folders(
 
 
 def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below XDG_RUNTIME_DIR, or in the folder for temporary files with the user's number."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert default_folder() == tmp_path / "site_spider"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))

@@ -48,7 +48,6 @@ def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.servers
 def test_a_member_that_was_fenced_joins_again(case: Case, one_name: None) -> None:
-    """Its partitions are lost, come back with what is committed, and it reads and commits on."""
     case.produce(10)
     older = case.member()
     older.take(10)
@@ -97,7 +96,6 @@ def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -
 
 @pytest.mark.servers
 def test_a_member_works_without_lock_files(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a dynamic one, where nothing can be written."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
     case.produce(5)
     case.member().take(5)
@@ -164,7 +162,6 @@ def test_metadata_that_is_too_large_is_refused_with_a_reason(case: Case) -> None
 
 @pytest.mark.servers
 def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: str) -> None:
-    """And segments that are short enough for it to count."""
     topic = f"kept-{uuid4().hex}"
     log = KafkaSeedLog(KafkaConfig(kafka_brokers))
     log.keep(topic, 7200)
@@ -180,7 +177,6 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
 
 
 def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check names the settings that lead there."""
     monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
     log = of(nobody)
     for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
@@ -192,7 +188,6 @@ def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.Mon
 
 
 def test_a_consumer_waits_for_missing_servers(nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture) -> None:
-    """It polls in vain and says so once; it closes."""
     member = Member(of(nobody), "topic", "group")
     poll_until([member], lambda: "does not answer" in caplog.text)
     polls_until = time.monotonic() + 2.5  # longer than the interval of looks
@@ -207,7 +202,6 @@ def test_a_consumer_waits_for_missing_servers(nobody: str, lock_folder: None, ca
 def test_a_producer_keeps_messages_for_missing_servers(
     nobody: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stay under way until it is closed, and only then fail."""
     monkeypatch.setattr("site_spider.adapters.kafka.producer._CLOSE_SECONDS", 0.2)
     producer = of(nobody).producer()
     futures = [producer.send("topic", b"k", b"v") for _ in range(10)]
@@ -313,7 +307,6 @@ def test_a_group_that_may_not_be_seen_names_the_right(nobody: str, monkeypatch: 
     ],
 )
 def test_only_what_the_servers_say_of_a_topic_is_its_fault(answer: Any, said: str, *, is_made: bool) -> None:
-    """An outage is none."""
     log = of("127.0.0.1:1")
     admin = Admin(details=answer, create_details=None)
     with patch.object(log, "_admin", admin), patch.object(log, "_is_made", lambda _topic: is_made):
@@ -374,7 +367,6 @@ def closing(request: pytest.FixtureRequest, case: Case, kafka_brokers: str) -> I
 def test_an_assignment_that_nobody_has_answered_does_not_hold_up_the_close(
     closing: Process, case: Case, kafka_brokers: str
 ) -> None:
-    """The partitions go to the next member, which reads them all."""
     closing.wait_for("joined")
     admin = AdminClient({"bootstrap.servers": kafka_brokers})
 

@@ -88,7 +88,6 @@ def scene(kafka_brokers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene
 
 
 def test_results_items_links_and_positions_are_stored_together(scene: Scene) -> None:
-    """Each in its topic; a plain commit goes the same way. An item that is too large is refused as it is."""
     member = scene.member(0, 1)
     position = Position(3, "1;5;r:;")
     link = Link(b"host.test", b'{"url": "http://host.test/"}', None, (("moved", b""),))
@@ -131,7 +130,6 @@ def transactions_of(member: KafkaConsumer) -> Any:
 def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With transactions of its new membership."""
     slot = MemberSlot.claim(scene.group)
     monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
     member = scene.member(0, 1)
@@ -175,7 +173,6 @@ def test_a_result_over_the_brokers_limit_is_cut_and_its_company_is_whole(
 
 @pytest.mark.parametrize("poison", [{"headers": secrets.token_hex(100_000)}, {"latency_ms": float("nan")}])
 def test_what_cannot_be_stored_is_named_and_nothing_is_stored(scene: Scene, poison: dict[str, Any]) -> None:
-    """By number and with the reason; without it the rest passes."""
     member = scene.member(0)
     items = [page(0), record("poison", poison), page(2)]
     assert member.commit_with(items, {scene.at: Position(1)}).keys() == {1}
@@ -213,7 +210,6 @@ def test_who_is_no_member_stores_nothing(scene: Scene) -> None:
 
 @pytest.mark.parametrize("carries_out", [True, False])
 def test_after_a_silent_commit_the_positions_tell_what_became_of_it(scene: Scene, *, carries_out: bool) -> None:
-    """Nothing else is committed before that is known."""
     member = scene.member(0)
     member.commit({scene.at: Position(1)})
     transactions = transactions_of(member)

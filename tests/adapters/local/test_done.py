@@ -14,7 +14,6 @@ from site_spider.contracts.done_store import DoneUnavailable
 
 
 def test_more_pages_than_one_statement_takes_are_kept(tmp_path: Path) -> None:
-    """Twice is as good as once."""
     pages = [b"page %d" % number for number in range(2500)]
     with closing(LocalDone(tmp_path / "data", "group")) as store:
         store.add(pages)

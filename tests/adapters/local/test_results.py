@@ -89,7 +89,6 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
 
 
 def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
-    """The batch fails as a whole, nothing of it stays, and later it passes."""
     (store := LocalStore(tmp_path, RESULTS))._connected().execute("PRAGMA max_page_count = 20")
     with pytest.raises(SinkUnavailable, match="full"):
         store.write([record("a", body="small"), record("b", body="x" * 1_000_000)])
@@ -139,7 +138,6 @@ def _fill(folder: Path, name: str) -> None:
 
 
 def test_processes_share_the_file(tmp_path: Path) -> None:
-    """Four processes that start at the same moment on an empty folder lose nothing."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_fill, args=(tmp_path / "new", str(number))) for number in range(4)]
     for process in processes:

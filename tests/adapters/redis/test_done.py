@@ -51,7 +51,6 @@ def client(redis_url: str) -> Iterator[Redis]:
 @pytest.mark.servers
 @pytest.mark.parametrize("ttl_seconds", [60, 0])
 def test_every_fingerprint_has_its_own_time_to_live(redis_url: str, client: Redis, ttl_seconds: int) -> None:
-    """Or none, when it is 0; and it begins anew when the page is done anew."""
     made = settings(redis_url, SITE_REDIS_DUPEFILTER_TTL_SECONDS=ttl_seconds)
     store = RedisDone.from_settings(made)
     store.open()
@@ -96,7 +95,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Redis:
 
 @pytest.mark.parametrize("ttl_seconds", [36_000, 0])  # seldom does a new filter begin within the test
 def test_bloom_filters_of_the_server_are_used_when_it_has_them(fake: Redis, ttl_seconds: int) -> None:
-    """One key for all; what was not added is seldom in it."""
     made = settings("redis://fake", SITE_REDIS_DUPEFILTER_BLOOM=True, SITE_REDIS_DUPEFILTER_TTL_SECONDS=ttl_seconds)
     store = RedisDone.from_settings(made)
     store.add(PAGES)
@@ -122,7 +120,6 @@ def test_a_fingerprint_in_a_bloom_filter_is_kept_for_one_to_two_times_its_time_t
 
 
 def test_a_server_that_is_away_is_named_without_its_password() -> None:
-    """In an error that says that trying again may help."""
     store = RedisDone.from_settings(settings("redis://user:secret@127.0.0.1:9/0"))
     for call in (store.open, lambda: store.known([b"page"]), lambda: store.add([b"page"])):
         with pytest.raises(DoneUnavailable, match=r"SITE_REDIS_URL is .redis://127\.0\.0\.1:9/0.") as caught:
