@@ -258,14 +258,6 @@ def test_with_the_scope_group_a_seed_is_filtered_for_what_is_done_alone(tmp_path
     assert outcomes(crawl(tmp_path, [of_task("c", "x")], **group)) == {"filtered": 1}
 
 
-def test_links_that_go_to_the_topic_stay_within_their_task(tmp_path: Path, site: Site) -> None:
-    """Their messages carry the task, and what is sent for one task is not taken for sent for the other."""
-    of_nine_pages(site)
-    found = crawl(tmp_path, [of_task("a"), of_task("b")], SITE_LINKS_TO="kafka")
-    assert documents_by_task(found) == {"a": 9, "b": 9}
-    assert set(site.visits.values()) == {2}
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site, method: str) -> None:
     """With SITE_FILTER_SEEDS; over a restart as well. HEAD is compared by Scrapy's fingerprinter, not as pages are."""

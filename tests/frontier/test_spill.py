@@ -80,26 +80,6 @@ def test_every_link_goes_by_the_topic_and_every_page_is_fetched_once(tmp_path: P
         assert (ours.get("parent_url_id") is None) is (theirs.get("parent_url_id") is None)
 
 
-def test_a_link_that_comes_back_has_its_level_its_lineage_and_its_cookies(tmp_path: Path, site: Site) -> None:
-    """It waits before the seeds, as it would have in memory."""
-    root = "<a href=/leaf>x</a>"
-    engine.ANSWERS["/root"] = lambda request: page(request, root, Set_Cookie="session=42")
-    site.has("leaf")
-    crawl(tmp_path, [seed("root", meta={"url_id": "r"})], **TO_THE_TOPIC)
-    message = messages(tmp_path)[1]
-    assert message["url"] == f"{HOST}/leaf"
-    assert message["priority"] == 1
-    assert message["headers"] == {"Referer": [f"{HOST}/root"]}
-    assert message["cookies"] == {"session": "42"}
-    assert message["meta"] == {
-        "url_id": url_id(f"{HOST}/leaf"),
-        "depth": 1,
-        "parent_url_id": "r",
-        "seed_url_id": "r",
-        "site_moved": {"anchor_host": "host.test"},
-    }
-
-
 def test_a_cookie_goes_with_the_links_of_a_link_that_came_back(tmp_path: Path) -> None:
     """As far as it would have in memory: its path is not that of the page it is sent with."""
     cookie = "session=42; Path=/"

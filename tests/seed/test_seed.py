@@ -18,29 +18,6 @@ from tests.seed.seed_messages import URL, assert_plain, message, parsed, reason_
 from tools.schemas import seed_schema
 
 
-def test_only_the_url_is_required():
-    assert parse_seed(b'{"url": "http://example.com/a"}') == Seed(
-        url=URL,
-        url_id=url_id(URL),
-        method="GET",
-        encoding="utf-8",
-        headers=(),
-        cookies={},
-        body=None,
-        priority=0,
-        dont_filter=False,
-        callback=None,
-        not_extract=False,
-        task_id=None,
-        depth=0,
-        parent_url_id=None,
-        seed_url_id=None,
-        directives={},
-        extra_json=b"",
-        unknown_fields=(),
-    )
-
-
 def test_every_field_comes_out_as_it_went_in():
     seed = parsed(
         meta={
@@ -94,6 +71,7 @@ def test_null_means_absent():
     """Producers that serialise objects write null for what is not set."""
     names = ["meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback"]
     assert parsed(**dict.fromkeys(names)) == parsed()
+    assert parsed().extra_json == b""
     keys = ["url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", "dont_retry"]
     assert parsed(meta=dict.fromkeys(keys)) == parsed()
 
@@ -113,17 +91,6 @@ def test_the_url_of_a_seed_is_checked_and_normalised():
     seed = parse_seed('{"url": "HTTP://BÜCHER.example/ü?b=2&a=1"}'.encode())
     assert seed.url == "http://xn--bcher-kva.example/ü?b=2&a=1"
     assert seed.url_id == url_id("http://bücher.example/ü?a=1&b=2")
-
-
-def test_numbers_may_stand_for_identifiers():
-    """Producers send them from integer columns."""
-    seed = parsed(meta={"url_id": 17, "task_id": 4})
-    assert (seed.url_id, seed.task_id) == ("17", "4")
-
-
-def test_a_callback_is_named_from_the_allow_list():
-    assert parse_seed(message(callback="parse_feed"), frozenset({"parse_feed"})).callback == "parse_feed"
-    assert "callback: 'parse_feed' is not allowed; known: parse" in reason_of(message(callback="parse_feed"))
 
 
 WRONG_META = {  # field: what it is, and what the reason says of it
@@ -271,24 +238,6 @@ def test_a_contradiction_is_refused_and_both_are_shown(name, beside, inside):
     assert f"meta.{name} is " in reason
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("url_id", ["1"]), ("task_id", "a\nb"), ("NotExtract", "true" * 100_000), ("depth", True)]
-)
-def test_a_bad_value_is_refused_as_in_meta(name, value):
-    assert f"meta.{name}: " in reason_of(message(**{name: value}))
-    assert f"{name}: " in reason_of(message(**{name: value}, meta={name: BESIDE[name]}))
-
-
-def test_a_meta_that_is_none_is_refused_before():
-    assert "meta: a list" in reason_of(message(task_id="x", meta=[]))
-
-
-@pytest.mark.parametrize("word", ["true", "True", "TRUE", "false", "False"])
-def test_true_and_false_in_quotes_are_taken_for_not_extract(word):
-    assert parsed(meta={"NotExtract": word}).not_extract is (word.lower() == "true")
-    assert parsed(NotExtract=word).not_extract is (word.lower() == "true")
-
-
 # --- the schema of seeds ---------------------------------------------------------------------------------
 
 CHECK = Draft202012Validator(seed_schema())
@@ -337,12 +286,6 @@ def parses(seed: Any) -> bool:
 def test_schema_and_parser_agree(url: Any, fields: Any, meta: Any, headers: Any) -> None:
     seed = {"url": url, "headers": headers, **fields, "meta": meta}
     assert CHECK.is_valid(seed) == parses(seed), seed
-
-
-@pytest.mark.parametrize("seed", [[], {}, None, "text", {"meta": {}}, {"url": None}, {"url": 1}])
-def test_what_has_no_url_is_no_seed_for_both(seed: Any) -> None:
-    assert not CHECK.is_valid(seed)
-    assert not parses(seed)
 
 
 @given(st.sampled_from(["task_id", "url_id", "NotExtract", "depth"]), VALUES)
