@@ -503,8 +503,8 @@ class TaskParts:
 
     def have_work(self) -> bool:
         """Whether something is to be done though no seed is here."""
-        is_telling = self._config.tells_ends and (self._announcer.is_at_work or self._webhooks.is_sending)
-        return self.is_counting() or self._watch.is_waiting or is_telling
+        is_ending = self._over.is_at_work or self._announcer.is_at_work or self._webhooks.is_sending
+        return self.is_counting() or self._watch.is_waiting or (self._config.tells_ends and is_ending)
 
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""

@@ -157,7 +157,7 @@ class GroupWork:
     @property
     def is_at_work(self) -> bool:
         """Whether something is on its way of a task that is not set aside."""
-        return any(self._control.get(task_id) is not None for task_id in self._busy)
+        return not all(map(self._control.endings.is_aside, self._busy))
 
     def _when_settled(self, task_id: str) -> None:
         """What was written is read back before the next look at the task."""

@@ -33,7 +33,7 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
-from site_spider.tasks import page_log, returning, webhooks
+from site_spider.tasks import end_events, page_log, returning, webhooks
 from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer, close_for_all
 from site_spider.tasks.control_log import make_ordered, read_endings
@@ -551,6 +551,21 @@ def test_ends_that_are_to_be_told_are_not_idle(
     produce(tmp_path)
     crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5, SITE_ALLOW_PRIVATE_HOSTS=True)
     assert attempts(tmp_path) == [204]
+
+
+def test_a_cancelled_task_that_is_being_closed_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is to be told."""
+    works = end_events.close_for_all
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(2)
+        return works(*arguments)
+
+    monkeypatch.setattr(end_events, "close_for_all", slowly)
+    produce(tmp_path, closes=False)
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=1.5)
+    assert [event["event"] for event in events(tmp_path)] == ["cancelled"]
 
 
 def test_an_end_that_cannot_be_told_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
