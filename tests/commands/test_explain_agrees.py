@@ -19,7 +19,7 @@ from site_spider.commands import urls
 from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase
 from tests.in_process.engine import ScriptedHandler, crawl, page, settings_for
-from tests.tasks.test_control import declare
+from tests.tasks.test_pause_and_cancel import declare
 
 HOSTS = ["d.test", "WWW.d.test", "o.test", "b\xfccher.test", "8.8.8.8", "d.test:80", "d.test:8080", "d.test."]
 PARTS = [

@@ -27,8 +27,8 @@ from site_spider.tasks.orders import TaskDesk
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.results.test_exactly_once import crawl_trees
-from tests.tasks.test_control import TOPICS, declare
 from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
+from tests.tasks.test_pause_and_cancel import TOPICS, declare
 
 
 def shown(project: Project, task_id: str = "t") -> dict[str, Any]:

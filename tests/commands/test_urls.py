@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.commands.project import Project
-from tests.tasks.test_control import declare
+from tests.tasks.test_pause_and_cancel import declare
 
 PUBLIC = "http://8.8.8.8"
 

@@ -23,7 +23,7 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
 from tests.in_process.linked_site import HOST, Site, case, every_kind, kinds_elsewhere, outcomes, seed, settings, site
-from tests.tasks.test_control import declare
+from tests.tasks.test_pause_and_cancel import declare
 
 __all__ = ["case", "settings", "site"]
 

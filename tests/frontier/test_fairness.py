@@ -24,7 +24,7 @@ from site_spider.service.service import SeedService
 from tests.growth import CONSTANT, assert_grows
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
-from tests.tasks.test_control import declare
+from tests.tasks.test_pause_and_cancel import declare
 
 SLOTS = 8
 

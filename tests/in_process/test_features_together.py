@@ -24,8 +24,8 @@ from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.results.test_exactly_once import PlayedConsumer, PlayedLog
-from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import events, told
+from tests.tasks.test_pause_and_cancel import declare, desk
 
 HOST = "http://host.test"
 EXACTLY_ONCE: dict[str, Any] = {

@@ -20,8 +20,8 @@ from site_spider.sources.model import Source
 from site_spider.spiders.crawl_spider import SeedSpider, requests_of_source
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import told
+from tests.tasks.test_pause_and_cancel import declare, desk
 
 SHOP = """
 match: {hosts: [shop.test]}

@@ -29,8 +29,8 @@ from site_spider.spiders.page_text import PageTexts
 from tests.in_process import engine, extraction
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_control import declare
 from tests.tasks.test_end_in_crawl import events, told
+from tests.tasks.test_pause_and_cancel import declare
 
 HOST = "http://a.test"
 WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "

@@ -23,7 +23,7 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.sitemap_rules import SitemapRules, level_below, looks_like_sitemap
 from site_spider.tasks.budgets import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
-from tests.tasks.test_control import declare, desk
+from tests.tasks.test_pause_and_cancel import declare, desk
 
 HOST = "http://a.test"
 

@@ -19,8 +19,8 @@ from site_spider.tasks.declaration import BadTask, Task, Usage, changed, declare
 from site_spider.tasks.ending import Attempts, Counts, EndTold, Fact, Noticed, Producing, Tally, WebhookAttempt
 from site_spider.tasks.orders import TaskFacts, TaskOverview
 from tests.in_process.engine import crawl, lag
-from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import TOPICS, close, events, seeds, told
+from tests.tasks.test_pause_and_cancel import declare, desk
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 P = Partition("seeds", 0)

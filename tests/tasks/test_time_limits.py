@@ -22,7 +22,7 @@ from site_spider.tasks import board
 from site_spider.tasks.board import Board, BrokerClock, TimeLimits, note_key, passed
 from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
-from tests.tasks.test_control import declare, desk, seeds
+from tests.tasks.test_pause_and_cancel import declare, desk, seeds
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -23,8 +23,8 @@ from site_spider.tasks.traps import _FIRST, _REST, Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import events, told
+from tests.tasks.test_pause_and_cancel import declare, desk
 
 HOST = "http://h.test"
 
