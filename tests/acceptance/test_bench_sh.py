@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_chaos import still_running
+from tests.acceptance.test_chaos_sh import still_running
 
 pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "bench.sh"

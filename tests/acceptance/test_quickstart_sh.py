@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_chaos import still_running
+from tests.acceptance.test_chaos_sh import still_running
 from tools.deployment.deployment import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

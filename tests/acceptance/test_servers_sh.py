@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.acceptance.test_chaos import still_running
+from tests.acceptance.test_chaos_sh import still_running
 
 pytestmark = pytest.mark.servers
 
