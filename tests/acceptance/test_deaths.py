@@ -1,4 +1,4 @@
-"""Processes that die: seeds that kill them, operators that kill them, stops that would hang."""
+"""Processes that die: a seed that kills them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, opened
 from tools.deployment.processes import children
 from tools.site.handle import Site
 
@@ -60,30 +60,3 @@ def test_a_seed_that_kills_its_process_becomes_a_dead_letter_and_no_other(
         assert deployment.lag() == 0
         assert "was killed by signal KILL" in run.text()
         assert "SITE_CALLBACK_TIMEOUT_SECONDS" in run.text()
-
-
-def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once(
-    deployment: Deployment, site: Site
-) -> None:
-    """What was complete is committed, and what hung is repeated, by a process that may stop for an hour."""
-
-    def requests(path: str) -> int:
-        return sum(entry.path.startswith(path) for entry in site.entries())
-
-    deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
-    run = deployment.start(SITE_STOP_GRACE_SECONDS="1")
-    wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 300, "two results")
-    run.terminate()
-    assert run.wait(300) == 0
-    assert "their seeds are repeated" in run.text()
-    progress = deployment.log.progress(deployment.topic, deployment.group)
-    assert sum(p.end - p.committed.offset for p in progress if p.committed) <= 2
-    again = deployment.start(SITE_STOP_GRACE_SECONDS="3600")
-    wait_until(lambda: requests("/fault/") == 2, 300, "the replay")
-    (crawler,) = crawlers(again)
-    again.terminate()
-    wait_until(lambda: "Closing spider" in again.text(), 300, "the beginning of the stop")
-    again.terminate()
-    assert again.wait(300) != 0
-    assert not Path(f"/proc/{crawler}").exists()
-    assert requests("/page/") == 2

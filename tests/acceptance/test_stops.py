@@ -1,4 +1,4 @@
-"""Stops of a process that has reached its limit of threads."""
+"""Stops that would hang: downloads that do, and processes that have reached their limit of threads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,33 @@ from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 
 HOSTS = 4
+
+
+def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once(
+    deployment: Deployment, site: Site
+) -> None:
+    """What was complete is committed, and what hung is repeated, by a process that may stop for an hour."""
+
+    def requests(path: str) -> int:
+        return sum(entry.path.startswith(path) for entry in site.entries())
+
+    deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
+    run = deployment.start(SITE_STOP_GRACE_SECONDS="1")
+    wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 300, "two results")
+    run.terminate()
+    assert run.wait(300) == 0
+    assert "their seeds are repeated" in run.text()
+    progress = deployment.log.progress(deployment.topic, deployment.group)
+    assert sum(p.end - p.committed.offset for p in progress if p.committed) <= 2
+    again = deployment.start(SITE_STOP_GRACE_SECONDS="3600")
+    wait_until(lambda: requests("/fault/") == 2, 300, "the replay")
+    (crawler,) = crawlers(again)
+    again.terminate()
+    wait_until(lambda: "Closing spider" in again.text(), 300, "the beginning of the stop")
+    again.terminate()
+    assert again.wait(300) != 0
+    assert not Path(f"/proc/{crawler}").exists()
+    assert requests("/page/") == 2
 
 
 def start(deployment: Deployment, grace_seconds: int) -> Run:
