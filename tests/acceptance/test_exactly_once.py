@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.ledger import metadata as commit_metadata
-from tests.acceptance.test_deaths import crawlers
+from tests.acceptance.test_deadly_seeds import crawlers
 from tests.real_servers import own_kafka, servers, variable
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_deaths import crawlers
+from tests.acceptance.test_deadly_seeds import crawlers
 from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 

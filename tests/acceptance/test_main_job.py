@@ -11,7 +11,7 @@ import pytest
 from site_spider.contracts.seed_log import Message
 from site_spider.observe.snapshot import is_conserved
 from site_spider.page.url import url_id
-from tests.acceptance.test_deaths import crawlers
+from tests.acceptance.test_deadly_seeds import crawlers
 from tools.deployment.deployment import Deployment, wait_until
 from tools.site.bad_messages import BadMessage, bad_messages
 from tools.site.expected import Expectation, page_url

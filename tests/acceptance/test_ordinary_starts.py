@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_deaths import seeds
+from tests.acceptance.test_deadly_seeds import seeds
 from tests.real_servers import make_topic
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.acceptance.test_deaths import DEADLY, crawlers, deployment_done, seeds
+from tests.acceptance.test_deadly_seeds import DEADLY, crawlers, deployment_done, seeds
 from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 

@@ -16,7 +16,7 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.declaration import declared
 from site_spider.tasks.orders import TaskDesk
-from tests.acceptance.test_deaths import crawlers
+from tests.acceptance.test_deadly_seeds import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name
 from tools.site.handle import Site

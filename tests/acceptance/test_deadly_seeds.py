@@ -1,4 +1,4 @@
-"""Processes that die: a seed that kills them."""
+"""Seeds that kill their process."""
 
 from __future__ import annotations
 
