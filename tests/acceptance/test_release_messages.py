@@ -12,7 +12,7 @@ import pytest
 
 from site_spider.frontier.spill import TopicPartitions
 from site_spider.seed.seed import parse_seed
-from tests.acceptance.older import older_release, said_by
+from tests.acceptance.older_release import older_release, said_by
 from tests.frontier.test_spill import messages
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page

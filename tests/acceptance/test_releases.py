@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.older import Versions, older_release
+from tests.acceptance.older_release import Versions, older_release
 from tests.acceptance.test_deadly_seeds import crawlers
 from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
