@@ -1,6 +1,6 @@
 """Feeds, sitemaps and pages that others wrote: our links beside those of feedparser and of Scrapy.
 
-python -m tools.measure.peers
+python -m tools.measure.feeds
 """
 
 from __future__ import annotations
