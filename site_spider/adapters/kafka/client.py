@@ -252,6 +252,7 @@ _SUSPICIOUS = frozenset({
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # theirs, or ours of their certificate
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # its server may be away: neither is known
 _LOGIN = "the login and the certificates of SITE_KAFKA_OPTIONS"
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
@@ -291,7 +292,8 @@ class LastErrors:
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self.said, self.is_refusal = error.str(), error.code() in _REFUSALS
+            self.said = error.str()
+            self.is_refusal = error.code() in _REFUSALS and not self.said.startswith(_NO_TOKEN)
 
     def unavailable(self, error: KafkaException) -> LogUnavailable:
         why = self.said or error.args[0].str()

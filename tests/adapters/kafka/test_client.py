@@ -280,6 +280,16 @@ def test_without_files_nothing_is_looked_at(brokers: str) -> None:
     assert not Certificates(KafkaConfig(brokers), "the client").are_renewed()
 
 
+def test_a_start_waits_for_a_server_of_tokens_that_is_away(nobody: str) -> None:
+    """Which is an outage, and no setting that cannot be used; the reason is said."""
+    oidc = {"method": "oidc", "client.id": "id", "client.secret": "s", "token.endpoint.url": f"http://{nobody}/"}
+    options = {f"sasl.oauthbearer.{name}": value for name, value in oidc.items()}
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    log = KafkaSeedLog(KafkaConfig(nobody, login | options))
+    with pytest.raises(LogUnavailable, match="Failed to acquire SASL OAUTHBEARER token: Failed to connect"):
+        log.check(1.0)
+
+
 def test_transactions_that_cannot_begin_say_what_the_servers_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong password, say: that nobody answered in time was all that was told."""
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 1.0)
