@@ -252,7 +252,7 @@ _SUSPICIOUS = frozenset({
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # theirs, or ours of their certificate
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # its server may be away: neither is known
+_OAUTH_AWAY = "Failed to acquire SASL OAUTHBEARER token"  # its server may be away: it says nothing of the login
 _LOGIN = "the login and the certificates of SITE_KAFKA_OPTIONS"
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
@@ -293,7 +293,7 @@ class LastErrors:
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.said = error.str()
-            self.is_refusal = error.code() in _REFUSALS and not self.said.startswith(_NO_TOKEN)
+            self.is_refusal = error.code() in _REFUSALS and not self.said.startswith(_OAUTH_AWAY)
 
     def unavailable(self, error: KafkaException) -> LogUnavailable:
         why = self.said or error.args[0].str()
