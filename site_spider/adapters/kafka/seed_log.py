@@ -490,6 +490,7 @@ class KafkaSeedLog(SeedLog):
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
         self._admin.poll(0)  # lets the client say why
+        error.__traceback__ = None  # a frame of it has the client, whose end may wait, and not where this is caught
         unavailable = self._words.unavailable(error)
         # measured: after an outage this client goes on failing at once, though the servers are back
         self._words = LastErrors(self.address)

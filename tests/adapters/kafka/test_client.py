@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -288,6 +289,17 @@ def test_a_start_waits_for_a_server_of_tokens_that_is_away(nobody: str) -> None:
     log = KafkaSeedLog(KafkaConfig(nobody, login | options))
     with pytest.raises(LogUnavailable, match="Failed to acquire SASL OAUTHBEARER token: Failed to connect"):
         log.check(1.0)
+
+
+def test_a_client_that_is_given_up_does_not_live_on_in_its_error(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end waits for names and tokens that are asked for: up to 20 s, on the event loop if the error is there."""
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.1)
+    log = KafkaSeedLog(KafkaConfig(nobody))
+    client = weakref.ref(log._admin)
+    with pytest.raises(LogUnavailable) as caught:
+        log.partitions("topic")
+    assert client() is None
+    assert caught.value.__cause__ is not None
 
 
 def test_transactions_that_cannot_begin_say_what_the_servers_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
