@@ -45,6 +45,7 @@ _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optiona
          Column("WEIGHT", right=True), Column("PAGES", right=True), Column("SEEDS", right=True),
          Column("PARKED", right=True))  # fmt: skip
 _ABOUT_TO_END = "{0!r} is about to end; say first: scrapy task wait {0}"
+_NOT_TOLD = "the end of {0!r} is not told yet; say first: scrapy task wait {0}"
 _FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
 
 
@@ -307,6 +308,9 @@ class Command(SiteCommand):
             raise BadTask(f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first")
         if self._tells_ends and not facts.is_ended and (facts.is_closed or facts.is_over):
             raise BadTask(_ABOUT_TO_END.format(self.task_id))
+        if self._tells_ends and self.desk.overview().is_untold(facts):
+            hint = f"; scrapy task notify {self.task_id}" if facts.declared and facts.declared.webhook else ""
+            raise BadTask(_NOT_TOLD.format(self.task_id) + hint)
         if self._has_seeds():
             end = f"close {self.task_id} --again" if facts.is_ended else f"cancel {self.task_id}"
             raise BadTask(

@@ -178,16 +178,17 @@ class TaskOverview:
         return task_id in self._board.tasks or self._endings.get(task_id) is not None
 
     def untold(self) -> Iterator[str]:
-        """Tasks with an end that a process is about to tell: as an event, or for the first time to the webhook."""
-        for facts in self:
-            task, ending = facts.declared, self._endings.get(facts.task_id)
-            if ending is not None and (ended := ending.ended) is not None:
-                has_webhook = task is not None and task.webhook is not None
-                if ending.noticed < ended.generation or (has_webhook and not ending.made):
-                    yield facts.task_id
-                    continue
-            if (facts.is_closed or facts.is_over) and not facts.is_ended and facts.state != "paused":
-                yield facts.task_id
+        """Tasks with an end that a process is about to tell."""
+        return (facts.task_id for facts in self if self.is_untold(facts))
+
+    def is_untold(self, facts: TaskFacts) -> bool:
+        """Whether its end is about to be told: as an event, or for the first time to the webhook."""
+        task, ending = facts.declared, self._endings.get(facts.task_id)
+        if ending is not None and (ended := ending.ended) is not None:
+            has_webhook = task is not None and task.webhook is not None
+            if ending.noticed < ended.generation or (has_webhook and not ending.made):
+                return True
+        return (facts.is_closed or facts.is_over) and not facts.is_ended and facts.state != "paused"
 
     def of(self, task_id: str) -> TaskFacts:
         """One task; of one that nobody knows there is nothing."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from scrapy import Request
@@ -23,11 +23,13 @@ from site_spider.tasks import orders
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import Task, Usage
+from site_spider.tasks.end_events import EndAnnouncer
 from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.webhooks import Webhooks
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.results.test_exactly_once import crawl_trees
-from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
+from tests.tasks.test_end_in_crawl import Receiver, attempts, ending_of, events, told
 from tests.tasks.test_pause_and_cancel import TOPICS, declare
 
 
@@ -285,6 +287,26 @@ def test_a_task_is_deleted_when_none_of_its_seeds_is_left(project: Project, monk
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
         last = {message.key: message.value for message in project.log.read(topic)}
         assert [key for key, value in last.items() if key.startswith(b"t\x1f") and value is not None] == []
+
+
+def test_a_task_is_deleted_when_event_and_webhook_of_its_end_are_out(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would hear of it: the process that tells it may have died, or its topic takes nothing."""
+    with closing(Receiver(refusals=1)) as receiver:
+        declare(project.data, webhook=receiver.url)
+        project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
+        with monkeypatch.context() as dying:
+            dying.setattr(EndAnnouncer, "_send_all", AsyncMock())
+            crawl(project.data, [], until=lambda _: getattr(ending_of(project.data), "is_told", False))
+        assert "scrapy task wait t" in project.scrapy("task", "delete", "t").stderr
+        with monkeypatch.context() as dying:
+            dying.setattr(Webhooks, "look", Mock())
+            crawl(project.data, [], until=told(project.data))
+        assert "scrapy task notify t" in project.scrapy("task", "delete", "t").stderr
+        assert project.scrapy("task", "notify", "t", SITE_ALLOW_PRIVATE_HOSTS="true").returncode == 1
+        assert project.scrapy("task", "delete", "t").stdout == "task t is deleted\n"
+        assert len(events(project.data)) == len(receiver.requests) == 1
 
 
 def test_wait_ends_when_the_task_is_deleted(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
