@@ -131,6 +131,8 @@ class LinkBase(NamedTuple):
         if path and path[0] == "/":
             return path
         before = self.path[: self.path.rfind("/") + 1] if path else self.path
+        while len(before) > MAX_URL_BYTES and path[:3] in ("../", ".."):
+            before, path = before[: before.rfind("/", 0, -1) + 1] or "/", path[3:]
         if len(before) > MAX_URL_BYTES:
             raise ValueError("the path of the page is longer than a link may be")
         return before + path

@@ -165,6 +165,13 @@ def test_links_of_a_page_with_a_very_long_path_take_no_longer_than_others() -> N
     assert time.process_time() - began < 1
 
 
+def test_a_link_leads_up_from_a_path_that_is_too_long() -> None:
+    """What it leads to is no longer than others."""
+    base = f"http://h.test/a/{'b' * 9_000}/c/d"
+    markup = "<a href=../../e><a href=../../../../é><a href=../é><a href=../../><a href=../..>"
+    assert urls(markup, base=base) == ["http://h.test/a/e", "http://h.test/%C3%A9", "http://h.test/a/"]
+
+
 def test_a_url_has_no_references_of_html() -> None:
     """Nor has a base, once those of its attribute are resolved."""
     assert urls("<a href=y>", base="http://h.test/a&amp;b/c") == ["http://h.test/a&amp;b/y"]
