@@ -1,4 +1,4 @@
-"""Writes the dashboards of resources/grafana, made of dashboards.yaml: python -m tools.dashboards"""
+"""Writes the dashboards of resources/grafana, made of grafana.yaml: python -m tools.grafana"""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from site_spider.observe.metrics.catalogue import METRICS
 from tests.debian import program, promtool
 from tests.observe.metrics.test_alerts import rules
 from tests.observe.metrics.test_exposition import sample_names
-from tools import dashboards as grafana
+from tools import grafana
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / ".servers" / "npm"
 NPM = ("@grafana/schema@11.6.0", "typescript@5.9.3")
 NPM_SECONDS = 300
@@ -51,7 +51,7 @@ def test_the_files_are_what_the_tool_writes() -> None:
     assert set(DASHBOARDS) == {"fleet", "group", "process"} == set(made)
     for name, dashboard in made.items():
         text = (grafana.FOLDER / f"{name}.json").read_text(encoding="utf-8")
-        assert text == grafana.written(dashboard), "run python -m tools.dashboards"
+        assert text == grafana.written(dashboard), "run python -m tools.grafana"
 
 
 @pytest.mark.parametrize("panel", PANELS)
