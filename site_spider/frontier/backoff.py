@@ -1,4 +1,4 @@
-"""Pauses that grow: how long a host that answers 429 or 503 is left alone.
+"""Pauses that grow: before a retry, and how long a host that answers 429 or 503 is left alone.
 
 Each overload is a *step*: the host is left alone for a pause that doubles from step
 to step. Only a request that began after the last step makes a new one, so answers to requests that were
