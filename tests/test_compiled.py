@@ -28,9 +28,9 @@ CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
 # The first reads sources by inspect; the others replace methods, which compiled code does not look up.
 WITHOUT = (
     "tests/engine/test_private_parts.py::test_no_private_part_is_used_outside_the_engine_folder",
-    "tests/frontier/test_requests_that_cannot_begin.py::test_a_seed_that_cannot_be_queued_is_set_aside",
-    "tests/frontier/test_requests_that_cannot_begin.py::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
-    "tests/frontier/test_requests_that_cannot_begin.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
+    "tests/frontier/test_cannot_begin.py::test_a_seed_that_cannot_be_queued_is_set_aside",
+    "tests/frontier/test_cannot_begin.py::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
+    "tests/frontier/test_cannot_begin.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
     "tests/frontier/test_retry_and_redirect.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
     "tests/results/test_delivery.py"
     "::test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter",
