@@ -16,9 +16,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.frontier import Frontier, HostPolicy, HostView
 from site_spider.frontier.priority_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe import statistics
 from site_spider.observe.snapshot import MOST_HOSTS, Snapshot, Survey, is_conserved, seed_counts, snapshot
-from site_spider.observe.statistics import Series
 from site_spider.results.failures import REASONS
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -168,55 +166,6 @@ def test_what_is_shown_is_bounded() -> None:
     assert len(survey.largest(0.0)[0]["host"]) == 253
     assert len(survey.counts()) <= 22
     assert survey.counts()["waiting"] == 5000
-
-
-# --- The statistics document
-
-
-def snapshot_of(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
-    """A snapshot with these downloads: answers, and bytes of responses and requests."""
-
-    def kind(answers: int, response_bytes: int, request_bytes: int) -> dict[str, Any]:
-        return {
-            "answers": answers,
-            "response_bytes": response_bytes,
-            "request_bytes": request_bytes,
-            "statuses": {"200": answers},
-        }
-
-    return {
-        **dict.fromkeys(statistics._AS_THEY_ARE),
-        "at": "2023-11-14T22:13:20.250+00:00",
-        "process": "p",
-        "hosts": {"waiting": 3, "busy": 2, "new": 1},
-        "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
-        "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
-        "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
-        "latency": {},
-        "tasks": {"largest": [], "others": {}},
-    }
-
-
-def test_totals_run_on_and_intervals_are_differences() -> None:
-    """A document has the totals of the process and what was added since the one before.
-
-    Fetches of robots.txt are no links downloaded. Tasks, the largest part, stand in one a minute and in the last.
-    """
-    series = Series("mine", now=100.0)
-    moments = [("interval", 100.0), ("interval", 110.0), ("interval", 161.0), ("interval", 162.0), ("close", 163.0)]
-    records = [series.next(snapshot_of(4, 300, 60), {}, moment, now) for moment, now in moments]
-    assert ["tasks" in record.document for record in records] == [True, False, True, False, True]
-    record = series.next(snapshot_of(10, 1000, 100, robots=(2, 20, 6)), {}, "interval", now=172.9996)
-    made = record.document
-    assert (record.key, made["id"], made["interval"]) == ("p-5", "mine", 5)
-    assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
-    assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
-    assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (6, 700, 40)
-    assert made["interval_seconds"] == 10.0
-    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
-    none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
-    assert made["hosts"] == {**none, "waiting": 3, "busy": 2, "new": 1}
-    assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
 
 
 def test_every_seed_is_accounted_for() -> None:

@@ -25,7 +25,15 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkUnavailable
 from site_spider.observe.counters import LONGEST_NAME, LONGEST_TEXT, MOST_NUMBERS, MOST_TEXTS, TaskSums, counters
 from site_spider.observe.snapshot import Identity
-from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, StatsTopic, bounded, statistics_id, without_names
+from site_spider.observe.statistics import (
+    _AS_THEY_ARE,
+    LARGEST_STATISTICS_BYTES,
+    Series,
+    StatsTopic,
+    bounded,
+    statistics_id,
+    without_names,
+)
 from site_spider.service import config
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -400,3 +408,52 @@ def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch:
     own = {"SITE_SEED_LOG_CLASSES": {"local": f"{HERE}.Forbidding"}, "SITE_STATS_INTERVAL_SECONDS": 0.1}
     crawl(tmp_path, SEEDS, until=after(1.5), **own)
     assert len(sent) == 3
+
+
+# --- The statistics document
+
+
+def snapshot_of(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
+    """A snapshot with these downloads: answers, and bytes of responses and requests."""
+
+    def kind(answers: int, response_bytes: int, request_bytes: int) -> dict[str, Any]:
+        return {
+            "answers": answers,
+            "response_bytes": response_bytes,
+            "request_bytes": request_bytes,
+            "statuses": {"200": answers},
+        }
+
+    return {
+        **dict.fromkeys(_AS_THEY_ARE),
+        "at": "2023-11-14T22:13:20.250+00:00",
+        "process": "p",
+        "hosts": {"waiting": 3, "busy": 2, "new": 1},
+        "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
+        "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
+        "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
+        "latency": {},
+        "tasks": {"largest": [], "others": {}},
+    }
+
+
+def test_totals_run_on_and_intervals_are_differences() -> None:
+    """A document has the totals of the process and what was added since the one before.
+
+    Fetches of robots.txt are no links downloaded. Tasks, the largest part, stand in one a minute and in the last.
+    """
+    series = Series("mine", now=100.0)
+    moments = [("interval", 100.0), ("interval", 110.0), ("interval", 161.0), ("interval", 162.0), ("close", 163.0)]
+    records = [series.next(snapshot_of(4, 300, 60), {}, moment, now) for moment, now in moments]
+    assert ["tasks" in record.document for record in records] == [True, False, True, False, True]
+    record = series.next(snapshot_of(10, 1000, 100, robots=(2, 20, 6)), {}, "interval", now=172.9996)
+    made = record.document
+    assert (record.key, made["id"], made["interval"]) == ("p-5", "mine", 5)
+    assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
+    assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
+    assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (6, 700, 40)
+    assert made["interval_seconds"] == 10.0
+    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
+    none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
+    assert made["hosts"] == {**none, "waiting": 3, "busy": 2, "new": 1}
+    assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
