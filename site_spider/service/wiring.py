@@ -71,8 +71,8 @@ from site_spider.sources.extraction_process import Extractor
 from site_spider.sources.library import Library, SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.admission import Overtaking, TaskAdmission, with_source
-from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
-from site_spider.tasks.budgets import TaskStates
+from site_spider.tasks.board import Board, BrokerClock, PastUsage
+from site_spider.tasks.budgets import TaskStates, TimeLimits
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.follower import BadRecords, Follower, TopicView

@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from math import inf
 from typing import TypeVar
@@ -27,8 +25,8 @@ from typing import TypeVar
 from pydantic import AwareDatetime, ValidationError
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
-from site_spider.errors import LogUnavailable, SiteSpiderError
+from site_spider.contracts.seed_log import Message, Producer, SeedLog
+from site_spider.errors import SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.sources.model import Part
 from site_spider.tasks.declaration import (
@@ -376,15 +374,9 @@ class PastUsage:
 
 
 # --- clock -----------------------------------------------------------------------------------------------
-# The time by which tasks expire, and their budgets of time are spent: that of the broker.
+# The time by which tasks expire, and their budgets of time are spent (tasks.budgets): that of the broker.
 #
-# Theory of operation. Clocks of machines differ. So no process compares a limit with its own clock: the
-# owner of the first partition of the seed topic does, by the broker's time, and writes what has passed as
-# one record of the task topic (TaskTimes). Every process follows that record, which is as true for
-# whoever reads it later. A process that starts judges once before it polls seeds, because there may be no
-# owner yet.
-#
-# The broker's time is learnt from the time at which it stores a record of a topic that is dated by the
+# It is learnt from the time at which it stores a record of a topic that is dated by the
 # server, and goes on from there with a clock that does not jump.
 
 logger = logging.getLogger(__name__)
@@ -451,94 +443,3 @@ class BrokerClock:
         if took <= _SURE_SECONDS:
             self._began = place.written_ms / 1000 - before - took / 2
             self.ahead_seconds = runtime.time() - self.now()
-
-
-@dataclass
-class TimeLimits:
-    """Writes which limits of time have passed. On the event loop's thread, but for `open`, which blocks.
-
-    A task is judged when its next moment is due, so tasks without a limit, or long before it, cost nothing.
-    """
-
-    every_seconds = 1.0
-
-    _clock: BrokerClock
-    _board: Board
-    _topic: str
-    _producer: Producer
-    _has_first: Callable[[], bool]  # the first partition of the seed topic
-
-    def __post_init__(self) -> None:
-        self._due: dict[str, float] = {}  # of tasks with a limit to come: Unix times by the broker's clock
-        self._first_due = inf  # nothing before it
-        self._sent: dict[str, Future[MessagePlace]] = {}
-
-    def open(self) -> None:
-        """Judge what has expired before any seed is polled. Raises LogUnavailable."""
-        self._clock.measure()
-        now = datetime.fromtimestamp(self._clock.now(), UTC)
-        for task in self._board:
-            times = passed(task, self._board.times(task.task_id), now, has_begun=False)
-            if times.expired != self._board.times(task.task_id).expired:
-                try:
-                    place = self._send(task, times).result(_ANSWER_SECONDS)
-                except TimeoutError:
-                    raise LogUnavailable(f"the seed log does not answer within {_ANSWER_SECONDS:.0f} s") from None
-                self._board.take(Message(place.partition, place.offset, *_record(task, times)))
-            self._plan(task.task_id)
-
-    def heard(self, task_ids: Collection[str]) -> None:
-        for task_id in task_ids:
-            self._plan(task_id)
-
-    def look(self) -> None:
-        now = self._clock.now()
-        if now < self._first_due or not self._has_first():
-            return
-        for task_id in [task_id for task_id, due in self._due.items() if due <= now]:
-            self._judge(task_id, now)
-            self._plan(task_id, now + self.every_seconds)
-        self._first_due = min(self._due.values(), default=inf)
-
-    def _plan(self, task_id: str, earliest: float = 0.0) -> None:
-        """When there is news of a task, if nothing else comes."""
-        task, has_begun = self._board.task(task_id), self._board.used(task_id).begun > 0
-        coming = _coming(task, self._board.times(task_id).of(task), has_begun=has_begun) if task else ()
-        if (due := min((moment for moment, *_ in coming), default=None)) is None:
-            self._due.pop(task_id, None)
-            self._sent.pop(task_id, None)
-        else:
-            self._due[task_id] = max(due, earliest)
-            self._first_due = min(self._first_due, self._due[task_id])
-
-    def _judge(self, task_id: str, now: float) -> None:
-        task, known, sent = self._board.tasks[task_id], self._board.times(task_id), self._sent.get(task_id)
-        has_begun = self._board.used(task_id).begun > 0
-        times = passed(task, known, datetime.fromtimestamp(now, UTC), has_begun=has_begun)
-        if times != known and (sent is None or sent.done()):
-            self._sent[task_id] = self._send(task, times)  # what does not arrive is sent again
-
-    def _send(self, task: Task, times: TaskTimes) -> Future[MessagePlace]:
-        return self._producer.send(self._topic, *_record(task, times))
-
-
-def passed(task: Task, known: TaskTimes, now: datetime, *, has_begun: bool) -> TaskTimes:
-    """What has passed at a moment; the same object when there is no news."""
-    times, now_seconds = known.of(task), now.timestamp()
-    coming = _coming(task, times, has_begun=has_begun)
-    changes = {name: value or now for moment, name, value in coming if moment <= now_seconds}
-    return times.model_copy(update=changes) if changes else known
-
-
-def _coming(task: Task, times: TaskTimes, *, has_begun: bool) -> Iterator[tuple[float, str, object]]:
-    """What is to be noted in the times of a task, each from a Unix time on; without a value that time itself."""
-    if task.expires_at is not None and (times.expired is None or task.expires_at > times.expired):
-        yield task.expires_at.timestamp(), "expired", task.expires_at
-    if times.first_at is None and has_begun:
-        yield 0.0, "first_at", None
-    elif times.first_at is not None and task.max_seconds and task.max_seconds > (times.spent_seconds or 0):
-        yield times.first_at.timestamp() + task.max_seconds, "spent_seconds", task.max_seconds
-
-
-def _record(task: Task, times: TaskTimes) -> tuple[bytes, bytes]:
-    return note_key(task.task_id, TIMES), times.value()

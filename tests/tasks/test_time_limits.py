@@ -19,7 +19,8 @@ from site_spider.contracts.seed_log import Message, MessagePlace, Partition, See
 from site_spider.errors import LogUnavailable
 from site_spider.service import config
 from site_spider.tasks import board
-from site_spider.tasks.board import Board, BrokerClock, TimeLimits, note_key, passed
+from site_spider.tasks.board import Board, BrokerClock, note_key
+from site_spider.tasks.budgets import TimeLimits, passed
 from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
 from tests.tasks.test_pause_and_cancel import declare, desk, seeds
