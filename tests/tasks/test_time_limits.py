@@ -18,7 +18,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, SeedLog
 from site_spider.errors import LogUnavailable
 from site_spider.service import config
-from site_spider.tasks import board
+from site_spider.tasks import board, budgets
 from site_spider.tasks.board import Board, BrokerClock, note_key
 from site_spider.tasks.budgets import TimeLimits, passed
 from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
@@ -191,7 +191,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(of.task_id)
         return passed(of, *arguments, **how)
 
-    monkeypatch.setattr(board, "passed", count)
+    monkeypatch.setattr(budgets, "passed", count)
     return found
 
 
@@ -207,7 +207,7 @@ def test_only_tasks_near_a_limit_are_judged(judged: list[str]) -> None:
 
 def test_a_start_that_can_write_of_no_expiry_says_that_the_log_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is tried again: it is no error of the crawl's own."""
-    monkeypatch.setattr(board, "_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "_ANSWER_SECONDS", 0.0)
     monkeypatch.setattr(Judge, "seconds", later(900).timestamp())
     monkeypatch.setattr(Judge, "send", lambda *_record: Future())
     with pytest.raises(LogUnavailable, match="does not answer"):
