@@ -8,21 +8,23 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
-from scrapy import Spider
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.extensions.logstats import LogStats
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
-from site_spider import runtime
+from site_spider import options, runtime
+from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SiteSpiderError
 from site_spider.observe.counters import PageTally
 from site_spider.observe.metrics.exporter import GroupWatch
+from site_spider.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -153,3 +155,83 @@ class RateLine(LogStats):
 def _is_wanted(beginning: str, record: logging.LogRecord) -> bool:
     """Whether it is no INFO record that begins so."""
     return record.levelno != logging.INFO or not str(record.msg).startswith(beginning)
+
+
+# --- announcement ----------------------------------------------------------------------------------------
+# What is said at the start of a crawl: where results go, and what has no effect though it was asked for.
+
+_PLACES: Final = {
+    "local": "SITE_DATA_DIR",
+    "elasticsearch": "SITE_RESULTS_INDEX",
+    "hbase": "SITE_HBASE_TABLE",
+    "kafka": "SITE_RESULTS_TOPIC",
+    "warc": "SITE_WARC_DIR",
+}
+_WITHOUT_EFFECT: Final = ("JOBDIR", "SCHEDULER_PRIORITY_QUEUE", "SCHEDULER_MEMORY_QUEUE", "SCHEDULER_DISK_QUEUE")
+_BEGINNINGS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
+
+
+def where_results_go(settings: BaseSettings) -> str:
+    """Each sink, and which index, table, topic or folder of it."""
+    names = options.names(settings, "SITE_SINKS")
+    places = {name: settings.get(_PLACES[name]) for name in names if name in _PLACES}
+    return ", ".join(f"{name} ({places[name]})" if places.get(name) else name for name in names)
+
+
+def say_what_has_no_effect(settings: BaseSettings) -> None:
+    """One line for settings of Scrapy that seeds do not go by."""
+    usual = SETTINGS_PRIORITIES["default"]
+    given = [name for name in _WITHOUT_EFFECT if (settings.getpriority(name) or 0) > usual and settings.get(name)]
+    if given:
+        _say(
+            f"{', '.join(given)}: no effect on seeds, which wait in queues of this project and are kept by the seed "
+            "log. Remove it from the settings."
+        )
+
+
+def say_starts_without_seeds(spider: Spider) -> None:
+    """One line for what a spider would begin with in Scrapy, and has no effect here or less than there."""
+    name = spider.name
+    if not _begins_with_seeds(type(spider)):
+        _say(
+            f"start of spider {name}: each process fetches what it yields at each start, beside the seeds and without "
+            f"their promise; items that it yields are dropped. Produce seeds instead: scrapy seed --spider {name}"
+        )
+    elif given := [name for name in _BEGINNINGS if getattr(spider, name, None)]:
+        _say(
+            f"{', '.join(given)} of spider {name}: no effect, as it begins with seeds alone. Produce these URLs with "
+            f"`scrapy seed --spider {name}`, and remove {'it' if len(given) == 1 else 'them'} from the spider."
+        )
+
+
+def say_who_waits_for_idle(crawler: Crawler) -> None:
+    """One line for what would give requests, or keep the crawl, when Scrapy has none left."""
+    if found := engine_hooks.receivers(crawler, signals.spider_idle):
+        _say(
+            f"{', '.join(found)}: not called, as spider_idle is not sent: a crawl waits for seeds. Produce seeds "
+            "instead (site_spider.SeedProducer), and see SITE_IDLE_CLOSE_SECONDS."
+        )
+
+
+def _begins_with_seeds(spider: type[Spider]) -> bool:
+    """Whether `start` is that of the class which takes seeds, and nobody's own."""
+    owner = next(kind for kind in spider.__mro__ if "start" in vars(kind))
+    return "takes_seeds" in vars(owner)
+
+
+def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
+    """One line where crawl_spider.sh runs more processes than the topic has partitions."""
+    processes = processes_of()
+    if 0 < partitions < processes:
+        have = f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have"
+        _say(
+            f"{have} {plural(partitions, 'partition')} for {processes} processes, and a partition belongs to one "
+            f"process: {processes - partitions} of them have nothing to do. Add partitions to the topic, or start "
+            "fewer processes with -n."
+        )
+
+
+def _say(line: str) -> None:
+    """By one process for all of them."""
+    if is_first_process():
+        logger.warning("%s", line)

@@ -26,12 +26,18 @@ from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.service import log_lines
-from site_spider.service.log_lines import PROCESSES, SLOT, STARTS, RateLine, own_feeds, own_log_lines, shorten_start
-from site_spider.service.service import (
+from site_spider.service.log_lines import (
+    PROCESSES,
+    SLOT,
+    STARTS,
+    RateLine,
+    own_feeds,
+    own_log_lines,
     say_idle_processes,
     say_starts_without_seeds,
     say_what_has_no_effect,
     say_who_waits_for_idle,
+    shorten_start,
     where_results_go,
 )
 from tests.in_process import engine
