@@ -25,7 +25,7 @@ from scrapy.utils.python import global_object_name
 from site_spider import options, runtime
 from site_spider.contracts.seed_log import LogName, name_of
 from site_spider.download import descriptors
-from site_spider.download.connection import give_back_large_blocks
+from site_spider.download.bodies import give_back_large_blocks
 from site_spider.download.names import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks

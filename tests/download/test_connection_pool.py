@@ -289,7 +289,7 @@ async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pyte
 
 TAKEN_AGAIN = """
 import ctypes, resource, sys
-from site_spider.download.connection import give_back_large_blocks
+from site_spider.download.bodies import give_back_large_blocks
 give_back_large_blocks(beside_large_bodies=sys.argv[1] == "True")
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
