@@ -9,11 +9,12 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import re2
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
@@ -33,18 +34,10 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
 from site_spider.bounded import LogLimit
+from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage
-from site_spider.download.proxy_pool import (
-    Attempt,
-    PagePatterns,
-    Proxy,
-    ProxyError,
-    ProxyOutcome,
-    ProxyPool,
-    check_target,
-    parse_lines,
-    parse_list,
-)
+from site_spider.download.names import PrivateHostError, addresses_of
+from site_spider.download.proxy_pool import Attempt, Proxy, ProxyError, ProxyOutcome, ProxyPool, parse_lines, parse_list
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.frontier.priority_queue import PROXY_LEVEL
@@ -203,6 +196,55 @@ def _said(error: ProxyError | OSError | ValueError) -> str:
     if isinstance(error, ProxyError):
         return str(error)
     return f"it cannot be read: {error.strerror if isinstance(error, OSError) else 'it is no path'}"
+
+
+# --- Regular expressions that are searched in pages: RE2's, so that no page can block the event loop -----
+
+SEARCHED_BYTES = 8192  # of the beginning of a page
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.encoding = re2.Options.Encoding.LATIN1  # bytes as they come
+
+
+class PagePatterns:
+    """Several patterns, as one question. Raises ValueError for the first that RE2 does not take."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [(pattern, _compiled(pattern)) for pattern in patterns]
+
+    def found(self, body: bytes) -> str | None:
+        """The first pattern that matches in the beginning of a page; None when none does."""
+        beginning = body[:SEARCHED_BYTES]
+        return next((text for text, pattern in self._patterns if pattern.search(beginning)), None)
+
+
+def _compiled(text: str) -> Any:
+    try:
+        return re2.compile(text.encode(), _OPTIONS)
+    except re2.error as error:
+        raise ValueError(f"{text!r} is no regular expression of RE2: {error.args[0].decode()}") from None
+
+
+# --- targets: refuses private hosts before a proxy is asked for them -------------------------------------
+# A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
+# any private address. A proxy that sees other addresses than we do is not caught by this.
+
+_LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread says nothing at all
+
+
+async def check_target(host: str) -> None:
+    """Raises PrivateHostError, CannotResolveHostError when we find no address, DescriptorShortage and TimeoutError."""
+    if not is_metadata_name(host):
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            found = await addresses_of(host)
+        if not found:
+            raise CannotResolveHostError(f"no address for host {host}")
+        if all(map(is_public, found)):
+            return
+    raise PrivateHostError(
+        f"{host} has a private address, and no proxy is asked for such a host; "
+        "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
+    )
 
 
 # --- middlewares: downloader middlewares that try a failed page again through a proxy --------------------

@@ -20,7 +20,6 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64encode
 from bisect import bisect
 from collections.abc import Collection, Iterable
@@ -28,14 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
 from math import inf
-from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
-
-import re2
-from scrapy.exceptions import CannotResolveHostError
-
-from site_spider.download.address import is_metadata_name, is_public
-from site_spider.download.names import PrivateHostError, addresses_of
 
 _SHARE = 0.2  # of the newest attempt in the averages
 _SILENT_IN_A_ROW = 3
@@ -228,52 +220,3 @@ class ProxyPool:
     def resting(self, now: float) -> int:
         """How many rest, those on trial included."""
         return sum(health.rests_until > now for health in self._health.values())
-
-
-# --- Regular expressions that are searched in pages: RE2's, so that no page can block the event loop -----
-
-SEARCHED_BYTES = 8192  # of the beginning of a page
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.encoding = re2.Options.Encoding.LATIN1  # bytes as they come
-
-
-class PagePatterns:
-    """Several patterns, as one question. Raises ValueError for the first that RE2 does not take."""
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [(pattern, _compiled(pattern)) for pattern in patterns]
-
-    def found(self, body: bytes) -> str | None:
-        """The first pattern that matches in the beginning of a page; None when none does."""
-        beginning = body[:SEARCHED_BYTES]
-        return next((text for text, pattern in self._patterns if pattern.search(beginning)), None)
-
-
-def _compiled(text: str) -> Any:
-    try:
-        return re2.compile(text.encode(), _OPTIONS)
-    except re2.error as error:
-        raise ValueError(f"{text!r} is no regular expression of RE2: {error.args[0].decode()}") from None
-
-
-# --- targets: refuses private hosts before a proxy is asked for them -------------------------------------
-# A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
-# any private address. A proxy that sees other addresses than we do is not caught by this.
-
-_LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread says nothing at all
-
-
-async def check_target(host: str) -> None:
-    """Raises PrivateHostError, CannotResolveHostError when we find no address, DescriptorShortage and TimeoutError."""
-    if not is_metadata_name(host):
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            found = await addresses_of(host)
-        if not found:
-            raise CannotResolveHostError(f"no address for host {host}")
-        if all(map(is_public, found)):
-            return
-    raise PrivateHostError(
-        f"{host} has a private address, and no proxy is asked for such a host; "
-        "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
-    )

@@ -9,12 +9,11 @@ import sys
 
 from scrapy.cmdline import execute
 
-from site_spider.download import connection_pool, names
-from site_spider.download import proxy_pool as proxy_target
+from site_spider.download import connection_pool, names, proxies
 
 
 def main(address: str, arguments: list[str]) -> None:
-    for module in (names, proxy_target, connection_pool):
+    for module in (names, proxies, connection_pool):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
     sys.argv = ["scrapy", *arguments]  # the settings look there for the command
     execute()

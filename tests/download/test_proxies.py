@@ -26,6 +26,7 @@ from scrapy.settings import Settings
 from site_spider.download import proxies as proxy_service
 from site_spider.download import proxy_pool
 from site_spider.download.descriptors import DescriptorShortage
+from site_spider.download.proxies import SEARCHED_BYTES, PagePatterns
 from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -375,12 +376,12 @@ def test_no_proxy_is_asked_for_a_private_host(
 
     Nor for a name that has no address here: it could have one where the proxy is.
     """
-    addresses = proxy_pool.addresses_of
+    addresses = proxy_service.addresses_of
 
     async def resolved(host: str) -> list[str]:
         return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host)
 
-    monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
+    monkeypatch.setattr(proxy_service, "addresses_of", resolved)
     network.has("refused", 403)
     network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/there"))
     network.has("there", 403)
@@ -411,8 +412,8 @@ def test_a_host_that_cannot_be_looked_up_now_is_asked_for_later(
             raise DescriptorShortage
         return ["93.184.216.34"]
 
-    monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
-    monkeypatch.setattr(proxy_pool, "_LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(proxy_service, "addresses_of", resolved)
+    monkeypatch.setattr(proxy_service, "_LOOKUP_SECONDS", 0.05)
     network.has("refused", 403)
     hosts = ("short.test", "slow.test", "silent.test")
     seeds = [{"url": f"http://{host}/refused", "meta": {"url_id": host}} for host in hosts]
@@ -436,3 +437,23 @@ def test_robots_txt_is_never_asked_for_through_a_proxy(tmp_path: Path, network: 
     network.has("page", "<p>page")
     run(tmp_path, "page", ROBOTSTXT_OBEY=True)
     assert network.ways("robots.txt") == [None]
+
+
+# --- Patterns of pages: what is found, and what RE2 does not take
+
+
+def test_the_first_pattern_that_matches_is_named() -> None:
+    """In the bytes as they came, UTF-8 for what is not ASCII; only in the beginning."""
+    patterns = PagePatterns(["(?i)access denied", "Zugriff verweigert für", r"<title>\s*(Robot|Captcha)", "gr.n"])
+    assert patterns.found(b"\xff<h1>ACCESS Denied</h1>") == "(?i)access denied"
+    assert patterns.found("Zugriff verweigert für alle".encode()) == "Zugriff verweigert für"
+    assert patterns.found(b"<title>\n Captcha") == r"<title>\s*(Robot|Captcha)"
+    assert patterns.found(b"gr\xfcn") == "gr.n"
+    assert patterns.found(b"fine") is None
+    assert patterns.found(b" " * SEARCHED_BYTES + b"Access denied") is None
+
+
+@pytest.mark.parametrize("pattern", ["[", "(", "*a", "a{2,1}", r"(a+)\1", "(?=a)b"])
+def test_what_re2_does_not_take_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="is no regular expression of RE2: "):
+        PagePatterns(["fine", pattern])
