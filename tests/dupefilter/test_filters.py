@@ -66,13 +66,6 @@ def test_it_agrees_with_a_simple_model(moves: list[tuple[str, int]], seconds: in
     assert not count or len(done) <= count
 
 
-def test_what_would_grow_without_bound_is_refused() -> None:
-    """Hits alone keep every page that is met once."""
-    settings = {"SITE_ROLLING_SECONDS": 0, "SITE_ROLLING_COUNT": 0, "SITE_ROLLING_HITS": 3}
-    with pytest.raises(ConfigError, match="SITE_ROLLING_COUNT"):
-        RollingDone.from_settings(settings, Clock())
-
-
 # --- marks in a Bloom filter -----------------------------------------------------------------------------
 
 RATE = 0.01
@@ -107,10 +100,15 @@ def test_what_is_added_again_takes_no_room() -> None:
     assert all(page in done for page in pages(0, 90))
 
 
-@pytest.mark.parametrize("settings", [{"SITE_BLOOM_ERROR_RATE": 0}, {"SITE_BLOOM_CAPACITY": 0}])
-def test_limits_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        BloomDone.from_settings({"SITE_BLOOM_CAPACITY": 10, "SITE_BLOOM_ERROR_RATE": 0.1} | settings, lambda: 0.0)
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [(BloomDone, "SITE_BLOOM_ERROR_RATE"), (BloomDone, "SITE_BLOOM_CAPACITY"), (RollingDone, "SITE_ROLLING_COUNT")],
+)
+def test_limits_that_make_no_sense_are_refused(kind: Any, limit: str) -> None:
+    """Such as hits alone, which keep every page that is met once."""
+    usual = {"SITE_BLOOM_CAPACITY": 10, "SITE_BLOOM_ERROR_RATE": 0.1, "SITE_ROLLING_SECONDS": 0, "SITE_ROLLING_HITS": 3}
+    with pytest.raises(ConfigError, match=limit):
+        kind.from_settings(usual | {limit: 0}, Clock())
 
 
 # --- the end of the way to a store that is elsewhere -----------------------------------------------------
@@ -168,22 +166,14 @@ async def closed_while_marks_are_under_way(store: Any) -> DoneCourier:
     return courier
 
 
-def test_the_end_waits_for_marks_that_are_under_way() -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+def test_the_end_waits_for_marks_that_are_under_way_and_not_for_a_store_that_is_away(is_away: bool) -> None:
     """A store may take one call at a time only, and none once it is closed."""
     store = SlowStore()
-    done = asyncio.run(closed_while_marks_are_under_way(store))
-    assert store.most_under_way == 1
-    assert store.added == [MARK]
-    assert store.is_closed
-    assert done.waiting == 0
-
-
-def test_the_end_does_not_wait_for_a_store_that_is_away() -> None:
-    store = SlowStore()
-    store.is_away = True
+    store.is_away = is_away
     done = asyncio.run(asyncio.wait_for(closed_while_marks_are_under_way(store), 300))
     assert store.most_under_way == 1
-    assert done.waiting == 1
+    assert (store.added, store.is_closed, done.waiting) == (([], False, 1) if is_away else ([MARK], True, 0))
 
 
 # --- what a process knows of a store that is elsewhere ---------------------------------------------------

@@ -29,10 +29,9 @@ from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
 from twisted.internet.defer import Deferred, succeed
 
-from site_spider import meta_keys
 from site_spider.download.answer import class_of
 from site_spider.download.bodies import Bodies, SteppedHttpCompression
-from site_spider.engine.callback_guard import CallbackCancelled, SafeItemProcessor
+from site_spider.engine.callback_guard import SafeItemProcessor
 from site_spider.engine.flow import unchecked
 from site_spider.engine.scrapy_parts import (
     _SPELLED,
@@ -162,20 +161,6 @@ def test_downloads_are_counted_alike(headers: dict[str, Any]) -> None:
         counted.append(made.stats.get_stats())
     assert counted[0] == counted[1]
     assert len(counted[0]) == 8
-
-
-def test_robots_txt_is_counted_again_under_names_of_its_own() -> None:
-    """Scrapy's names count all that was downloaded, so what is robots.txt can be taken off."""
-    made = crawler()
-    middleware = LeanDownloaderStats.from_crawler(made)
-    for meta in ({}, {meta_keys.FOR_ROBOTS: True}):
-        request = Request("http://a/", meta=meta)
-        middleware.process_request(request)
-        middleware.process_response(request, Response("http://a/", body=b"y"))
-    counted = made.stats.get_stats()
-    names = ("request_bytes", "response_count", "response_bytes", "response_status_count/200")
-    for name in names:
-        assert counted[f"downloader/{name}"] == 2 * counted[f"robotstxt/downloader/{name}"] > 0
 
 
 def test_who_counts_no_downloads_counts_none() -> None:
@@ -397,11 +382,6 @@ class Nothing:
         return None
 
 
-class Cancelled:
-    def process_item(self, item: Any) -> Any:
-        raise asyncio.CancelledError
-
-
 CRAWLER: Any = SimpleNamespace(spider="spider")
 
 
@@ -427,9 +407,3 @@ def test_a_pipeline_that_returns_a_deferred_is_named() -> None:
     work = SafeItemProcessor(WithDeferred(), crawler=CRAWLER).process_item_async({})
     with pytest.warns(ScrapyDeprecationWarning, match=r"WithDeferred\.process_item returned a Deferred"):
         assert asyncio.run(work) == {"deferred": True}
-
-
-def test_a_stray_cancelled_error_is_an_ordinary_one() -> None:
-    """Else the items that follow would vanish."""
-    with pytest.raises(CallbackCancelled):
-        asyncio.run(SafeItemProcessor(Cancelled(), crawler=CRAWLER).process_item_async({}))

@@ -279,13 +279,6 @@ def test_what_is_forbidden_ends_as_a_failure_and_is_not_asked_for(tmp_path: Path
     assert found.stats["robotstxt/forbidden"] == 3
 
 
-def test_where_it_is_not_obeyed_nothing_is_fetched(tmp_path: Path, hosts: Hosts) -> None:
-    hosts.robots["h.test"] = FORBIDS
-    found = crawl(tmp_path, [seed("http://h.test/private")])
-    assert said(found) == {"http://h.test/private": None}
-    assert hosts.count("/robots.txt") == {}
-
-
 def test_one_fetch_serves_all_requests_of_an_origin(tmp_path: Path, hosts: Hosts) -> None:
     async def slow(_request: Request) -> str:
         await asyncio.sleep(0.3)

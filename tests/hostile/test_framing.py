@@ -82,17 +82,6 @@ def test_heads_of_every_kind_hold_up_nothing(tmp_path: Path) -> None:
     assert many["description"] == "DownloadCancelledError: more than 100 interim answers (1xx) came first"
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", HEADS)
-def test_heads_of_16_connections_hold_up_nothing(name: str, tmp_path: Path) -> None:
-    with raw_site({"/bad": HEADS[name]}) as site:
-        seeds = [site.url(f"/bad?{number}") for number in range(16)]
-        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=16, DOWNLOAD_TIMEOUT=5)
-    report.check()
-    assert len(report.documents) == 16 + len(report.good)
-    assert all(report.descriptions().values())
-
-
 # --- bytes behind a message ------------------------------------------------------------------------------
 
 PLAIN = "site_spider.download.handler.PlainDownloadHandler"
@@ -176,14 +165,6 @@ def test_endless_framing_holds_up_nothing(tmp_path: Path) -> None:
     answers = {f"/endless/{number}": endless(*case) for number, case in enumerate(CASES)}
     with raw_site(answers) as site:
         report = attacked(site, tmp_path, answers, 2, DOWNLOAD_TIMEOUT="600")
-    assert all(report.descriptions().values())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("head", "name"), CASES)
-def test_endless_framing_of_64_connections_holds_up_nothing(head: str, name: str, tmp_path: Path) -> None:
-    with raw_site({"/endless": endless(head, name)}) as site:
-        report = attacked(site, tmp_path, ["/endless"], 64)
     assert all(report.descriptions().values())
 
 
