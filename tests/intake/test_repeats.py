@@ -446,6 +446,15 @@ def test_an_assignment_that_was_given_up_ends_before_the_next_begins() -> None:
     with_an_owner(scenario)
 
 
+def test_an_answer_in_time_is_committed() -> None:
+    async def scenario(owner: Mock, may_answer: asyncio.Event) -> None:
+        may_answer.set()
+        assert await asyncio.to_thread(intake(owner, 10).revoked, [P]) == {P: Position(5)}
+        assert heard(owner) == ["revoked"]
+
+    with_an_owner(scenario)
+
+
 def test_a_bug_in_what_the_loop_is_told_reaches_the_owner() -> None:
     """The event loop would log it and go on without."""
 
