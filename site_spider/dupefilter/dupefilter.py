@@ -21,16 +21,14 @@ from site_spider import meta_keys, options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Done
-from site_spider.dupefilter.remote import DoneCourier
+from site_spider.dupefilter.remote import DoneCourier, is_elsewhere, store_class
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import DupeFilterBase, count, load_class, part_of, provide, takes_seeds
+from site_spider.engine.scrapy_parts import DupeFilterBase, count, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
-
-MEMORY = "memory"
 
 # --- seen: which pages were met: done, or in flight for a seed ------------------------------------------
 # Rule 5, seen means done: a fingerprint is kept for good only when the seed on whose behalf it was met is complete.
@@ -59,6 +57,7 @@ class Seen(SeedListener):
         self.done: Done = set() if done is None else done
         self._seeds: dict[_Page, Hashable] = {}
         self._met_for: dict[Hashable, list[_Page]] = {}
+        self._then: dict[Hashable, list[Callable[[], None]]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
         self._spilled: BoundedDict[_Page, Hashable | None] = BoundedDict(SPILLED_LIMIT)
 
@@ -84,6 +83,14 @@ class Seen(SeedListener):
         """Whether it is in flight for `seed`, or was spilled from there."""
         page = fingerprint if task is None else (task, fingerprint)
         return seed in (self._seeds.get(page), self._spilled.get(page))
+
+    def in_flight_for(self, fingerprint: bytes, task: str | None = None) -> Hashable | None:
+        """The seed that it is in flight for."""
+        return self._seeds.get(fingerprint if task is None else (task, fingerprint))
+
+    def after(self, seed: Hashable, then: Callable[[], None]) -> None:
+        """Call it when a seed that something is in flight for has ended, well or not, or goes elsewhere."""
+        self._then.setdefault(seed, []).append(then)
 
     def begin(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> bool:
         """True when it is met for the first time; it is then in flight for `seed`."""
@@ -124,6 +131,7 @@ class Seen(SeedListener):
                 self.done.add(page if isinstance(page, bytes) else page[1])
             elif self._spilled.get(page) == seed:
                 self._spilled[page] = None
+        self._tell(seed)
 
     def ended(self, entry: SeedInFlight) -> None:
         if entry.outcome is Outcome.RESULT:
@@ -138,6 +146,11 @@ class Seen(SeedListener):
                 del self._seeds[page]
             elif self._spilled.get(page) == entry:
                 del self._spilled[page]
+        self._tell(entry)
+
+    def _tell(self, seed: Hashable) -> None:
+        for then in self._then.pop(seed, ()):
+            then()
 
     leaves = fenced  # what comes back is no duplicate of it
 
@@ -228,6 +241,15 @@ class SeenDupeFilter(DupeFilterBase):
         known = self._known(request, job)
         return self._is_known(known, job) if _is_check(job) else self._is_met(known, job)
 
+    def in_flight_for(self, request: Request) -> Hashable | None:
+        """The seed on whose account alone `request_seen` is True of this one; None when its page is done."""
+        job = job_of(request)
+        assert job is not None
+        asks, task = self._asked_of(self._known(request, job), job), _task_of(job)
+        if any(ask in self.seen.done for ask in asks):
+            return None
+        return next((seed for ask in asks if (seed := self.seen.in_flight_for(ask, task)) is not None), None)
+
     def begins(self, request: Request, job: Job) -> None:
         """The first request of a seed is made: its page has come from the seed topic, and is in flight.
 
@@ -259,10 +281,13 @@ class SeenDupeFilter(DupeFilterBase):
         return False
 
     def _is_known(self, known: _Known, job: Job) -> bool:
-        is_seed, task = job.parent is None and job.seed.spilled is None, _task_of(job)
-        asks = known.marks[:1] if is_seed else known.asks
+        task = _task_of(job)
         of_seed = (self.seen.is_met_for(ask, job.entry, task) for ask in known.asks_of_seed)
-        return any(self.seen.knows(ask, task) for ask in asks) or any(of_seed)
+        return any(self.seen.knows(ask, task) for ask in self._asked_of(known, job)) or any(of_seed)
+
+    @staticmethod
+    def _asked_of(known: _Known, job: Job) -> tuple[bytes, ...]:
+        return known.marks[:1] if job.parent is None and job.seed.spilled is None else known.asks
 
     def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see Seen."""
@@ -357,20 +382,6 @@ def _is_check(job: Job) -> bool:
     return not job.is_link and job.method in ("GET", "HEAD") and bool(job.seed.directives.get("if_changed"))
 
 
-def store_class(settings: BaseSettings) -> type[Any] | None:
-    """What SITE_DUPEFILTER names; None for Scrapy's own memory. Raises ConfigError."""
-    name = options.text(settings, "SITE_DUPEFILTER")
-    if name == MEMORY:
-        return None
-    classes = options.mapping(settings, "SITE_DUPEFILTER_CLASSES")
-    if name not in classes and "." not in name:
-        raise ConfigError(
-            f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, or the dotted path of a class."
-        )
-    loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
-    return loaded
-
-
 def usual_form(settings: BaseSettings) -> UrlForm | None:
     """What links are compared as where their task does not say. Raises ConfigError."""
     name = "SITE_DROP_PARAMS"
@@ -380,20 +391,15 @@ def usual_form(settings: BaseSettings) -> UrlForm | None:
         raise ConfigError(f"{name} {error}. Write tracking, none, or names with commas between.") from None
 
 
-def is_elsewhere(settings: BaseSettings) -> bool:
-    """Whether the store of SITE_DUPEFILTER has to be asked in advance. Raises ConfigError."""
-    store = store_class(settings)
-    return store is not None and issubclass(store, DoneStore)
-
-
 # --- seed filter: filters seeds whose page is done or in flight ------------------------------------------
 # Links that were sent there (`Seed.spilled`) are compared as they would have been where they were found: a
 # page that is in flight or done here is not fetched once more. Seeds of producers are compared with
 # SITE_FILTER_SEEDS only. Never sorted out: a seed with `dont_filter`, and an attempt at a page that another
 # process began.
 #
-# Each seed is looked at between the seed queue and the frontier, so that one that is sorted out takes no
-# turn of its host. It ends with the outcome `filtered`, without a result.
+# A seed is looked at between the seed queue and the frontier, so one that is sorted out takes no turn of its host. It
+# ends as `filtered`, without a result, when its page is done. While that is in flight for another seed it waits for
+# the end of that one: its next owner may know that page as done, and have left ours to this message.
 
 logger = logging.getLogger(__name__)
 
@@ -485,11 +491,19 @@ class SeedFilter(ForeignPages):
     def _decide(self, waiting: SeedInFlight, request: Request | None) -> None:
         if not waiting.live:
             return  # its partition went elsewhere meanwhile
-        if request is not None and self._is_known(waiting, request):
+        if request is None or not self._is_known(waiting, request):
+            self._queue.push(waiting)
+        elif (seed := self._dupefilter.in_flight_for(request)) is None:
             self._dupefilter.log(request, self._spider)
             self._completion.end_as(waiting, Outcome.FILTERED)
-        else:
+        elif waiting.is_suspected:  # what it would wait for may wait until this one was done alone
             self._queue.push(waiting)
+        else:
+            self._dupefilter.seen.after(seed, partial(self._decide_again, waiting, request))
+
+    def _decide_again(self, waiting: SeedInFlight, request: Request) -> None:
+        self._asked.append([(waiting, request)])
+        self._queue.look()
 
     def _is_known(self, waiting: SeedInFlight, request: Request) -> bool:
         try:

@@ -26,18 +26,23 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from site_spider import runtime
+from scrapy.settings import BaseSettings
+
+from site_spider import options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.engine.background import Background
+from site_spider.engine.scrapy_parts import load_class
+from site_spider.errors import ConfigError
 from site_spider.outage import Outage, until_there
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Count = Callable[[str, int], None]
+_MEMORY = "memory"
 
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
 _RETRY_SECONDS = 0.5
@@ -225,3 +230,23 @@ class DoneCourier:
 
     async def _on_a_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def store_class(settings: BaseSettings) -> type[Any] | None:
+    """What SITE_DUPEFILTER names; None for Scrapy's own memory. Raises ConfigError."""
+    name = options.text(settings, "SITE_DUPEFILTER")
+    if name == _MEMORY:
+        return None
+    classes = options.mapping(settings, "SITE_DUPEFILTER_CLASSES")
+    if name not in classes and "." not in name:
+        raise ConfigError(
+            f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([_MEMORY, *classes])}, or the dotted path of a class."
+        )
+    loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
+    return loaded
+
+
+def is_elsewhere(settings: BaseSettings) -> bool:
+    """Whether the store of SITE_DUPEFILTER has to be asked in advance. Raises ConfigError."""
+    store = store_class(settings)
+    return store is not None and issubclass(store, DoneStore)

@@ -14,7 +14,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 
 from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
-from site_spider.dupefilter.dupefilter import store_class
+from site_spider.dupefilter.remote import store_class
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE, ConfigError, SiteSpiderError, exit_code_of
 from site_spider.observe.metrics.exporter import MetricsAddress, serve_metrics
 from site_spider.observe.snapshot import Identity

@@ -15,12 +15,14 @@ from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 
 from site_spider import settings as settings_module
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
 from site_spider.page.url import page_fingerprint, url_id
 from site_spider.service.config import ServiceSettings
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce
 from tests.in_process.linked_site import HOST, Site, case, every_kind, kinds_elsewhere, outcomes, seed, settings, site
 from tests.tasks.test_pause_and_cancel import declare
 
@@ -147,6 +149,36 @@ def test_a_seed_that_was_seen_ends_as_filtered(tmp_path: Path, site: Site, setti
     assert site.visits == {"a": 3, "b": 1}
     assert outcomes(crawled) == {"completed_with_result": 3, "filtered": 3}
     assert len(crawled.documents) == 2
+    assert crawled.lag == 0
+
+
+def test_a_seed_whose_page_is_in_flight_for_another_one_ends_behind_that(tmp_path: Path) -> None:
+    """Else its page is lost when the next owner of that one knows that as done, and has left it to this message."""
+    link = seed("b", meta={"depth": 1, "site_moved": {"anchor_host": "host.test"}})
+    in_flight: list[int] = []
+
+    def first(request: Request) -> Response:
+        log = LocalSeedLog(tmp_path)
+        produce(log, "seeds", [link])
+        log.close()
+        return page(request, '<a href="/b">b')
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(60)
+        return page(request)
+
+    def are_done(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.parts.completion.ledger
+        in_flight.append(ledger.in_flight)
+        return ledger.consumed == 2 and not ledger.in_flight
+
+    ANSWERS["/a"], ANSWERS["/b"] = first, slow
+    crawled = crawl(tmp_path, [seed("a")], until=are_done)
+    assert 2 in in_flight
+    assert 1 not in in_flight[in_flight.index(2) :]
+    assert outcomes(crawled) == {"completed_with_result": 1, "filtered": 1}
     assert crawled.lag == 0
 
 
