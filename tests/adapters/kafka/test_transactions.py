@@ -25,6 +25,7 @@ from tests.contracts.folded_results import KafkaResults
 from tests.contracts.seed_logs import Recorder, wait_until
 from tests.contracts.sinks import record
 from tests.contracts.trials import page
+from tools.deployment.relay import Fault, kafka_relay
 
 pytestmark = pytest.mark.servers
 
@@ -236,6 +237,28 @@ def test_nobody_has_to_ask_what_became_of_positions_alone(scene: Scene) -> None:
         member.commit({scene.at: Position(1)})
     assert member.commit_with([page(1)], {scene.at: Position(2)}) == {}
     assert (scene.stored(), scene.committed()) == (["1"], Position(2))
+
+
+def test_offsets_are_sent_when_all_connections_have_ended_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else this waits without end, and so does the member, whose thread it is."""
+    member = scene.member(0)
+    own, membership = transactions_of(member), transactions_of(member)._membership()
+    with kafka_relay(scene.settings["SITE_KAFKA_BROKERS"]) as relay:
+        transactions = KafkaTransactions(KafkaConfig(relay.address), "id", own._topics, member._client)
+        transactions._outsider = own._outsider  # it was made after its member had joined
+
+        def cut() -> Any:
+            relay.begin(Fault.REFUSE)
+            relay.heal()
+            return membership
+
+        assert transactions.run([page(1)], {scene.at: Position(1)}) == {}
+        monkeypatch.setattr(transactions, "_membership", cut)
+        assert transactions.run([page(2)], {scene.at: Position(2)}) == {}
+        assert (scene.stored(), scene.committed()) == (["1", "2"], Position(2))
+        transactions.close()
 
 
 def test_what_a_dead_process_left_open_is_ended_by_its_successor(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
