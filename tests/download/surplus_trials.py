@@ -7,12 +7,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from scrapy import Request
 
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handling, listening
 
 STATUS = {"204": b"204 No Content", "304": b"304 Not Modified", "HEAD": b"200 OK", "200": b"200 OK"}
 
@@ -32,17 +32,14 @@ class SurplusServer:
     waits: bool = False  # with the next answer until the surplus is sent
     behind: str = "200"  # the kind of answers that are followed so
     connections: int = 0
-    open: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self.open.add(writer)
         number = 0
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 await self._answer(writer, head.split(b" ")[1].decode(), self.is_odd(number))
                 number += 1
-        self.open.discard(writer)
         writer.close()
 
     async def _answer(self, writer: asyncio.StreamWriter, path: str, is_odd: bool) -> None:
@@ -78,14 +75,11 @@ class Found(NamedTuple):
 async def crawled(
     server: SurplusServer, pages: int = 120, at_a_time: int = 8, tls: ssl.SSLContext | None = None
 ) -> Found:
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    place = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     settings = {"CONCURRENT_REQUESTS_PER_DOMAIN": at_a_time, "DOWNLOAD_VERIFY_CERTIFICATES": False}
-    handler = handler_of("plain", settings)
     paths = [f"/{number}" for number in reversed(range(pages))]
     wrong: Counter[str] = Counter()
 
-    async def download() -> None:
+    async def download(handler: Any, place: str) -> None:
         while paths:
             path = paths.pop()
             if server.behind != "200":
@@ -94,15 +88,13 @@ async def crawled(
             response = await handler.download_request(Request(place + path))
             wrong[path] = response.body != page(path).partition(b"\r\n\r\n")[2]
 
-    try:
-        async with asyncio.timeout(300), asyncio.TaskGroup() as group:
-            for _ in range(at_a_time):
-                group.create_task(download())
-    finally:
-        await handler.close()
-        listening.close()
-        await asyncio.sleep(0.05)
-        for writer in server.open:
-            writer.transport.abort()
-        await asyncio.sleep(0)
+    place = f"http{'s' if tls else ''}://127.0.0.1"
+    async with (
+        asyncio.timeout(300),
+        listening(server.serve, tls) as port,
+        handling("plain", **settings) as handler,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(at_a_time):
+            group.create_task(download(handler, f"{place}:{port}"))
     return Found(sum(wrong.values()), len(wrong), server.connections)

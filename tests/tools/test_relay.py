@@ -5,42 +5,27 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
+from socketserver import StreamRequestHandler
 
 import pytest
 from confluent_kafka import Producer
 
+from tests.adapters.raw_server import serving
 from tools.deployment.relay import LONGEST_DELAY_SECONDS, SHORTEST_DELAY_SECONDS, Fault, Relay, kafka_relays
 
 
 class Echo:
     def __init__(self) -> None:
         self.got = bytearray()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._serving = ExitStack()
+        self.address = f"127.0.0.1:{self._serving.enter_context(serving(self._answer))}"
+        self.close = self._serving.close
 
-    def close(self) -> None:
-        with suppress(OSError):  # closed already
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client:
-            try:
-                while data := client.recv(1000):
-                    self.got += data
-                    client.sendall(data)
-            except OSError:
-                return
+    def _answer(self, connection: StreamRequestHandler) -> None:
+        while data := connection.connection.recv(1000):
+            self.got += data
+            connection.connection.sendall(data)
 
 
 @pytest.fixture
