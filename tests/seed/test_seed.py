@@ -238,6 +238,10 @@ def test_a_contradiction_is_refused_and_both_are_shown(name, beside, inside):
     assert f"meta.{name} is " in reason
 
 
+def test_a_bad_value_beside_a_good_one_is_refused():
+    assert reason_of(message(depth=True, meta={"depth": 1})).startswith("depth: true")
+
+
 # --- the schema of seeds ---------------------------------------------------------------------------------
 
 CHECK = Draft202012Validator(seed_schema())
