@@ -160,6 +160,8 @@ def test_a_link_is_said_with_all_that_it_has() -> None:
         priority=-7,
     )
     job.entry.anchor_host = "anchor.test"
+    assert job.parent is not None
+    job.parent.url_id = "p"
     message = writer({"session": "42"}).write(request, job, is_link=True)
     assert message is not None
     key, value = message
@@ -170,7 +172,7 @@ def test_a_link_is_said_with_all_that_it_has() -> None:
     assert seed.headers == (("X-Own", "1"), ("X-Own", "2"))
     assert seed.cookies == {"session": "42"}
     assert seed.directives == {"max_retry_times": 5, "dont_redirect": True}
-    assert (seed.url_id, seed.parent_url_id, seed.seed_url_id, seed.task_id) == (job.url_id, "r", "r", "t")
+    assert (seed.url_id, seed.parent_url_id, seed.seed_url_id, seed.task_id) == (job.url_id, "p", "r", "t")
     assert seed.spilled == Spilled(anchor_host="anchor.test", scope_host=".")
     assert seed.extra == {}
 
