@@ -85,8 +85,9 @@ class Seen(SeedListener):
         return seed in (self._seeds.get(page), self._spilled.get(page))
 
     def in_flight_for(self, fingerprint: bytes, task: str | None = None) -> Hashable | None:
-        """The seed that it is in flight for."""
-        return self._seeds.get(fingerprint if task is None else (task, fingerprint))
+        """The seed that it is in flight for, or was spilled from, while that may have to do it again."""
+        page = fingerprint if task is None else (task, fingerprint)
+        return self._seeds.get(page) or self._spilled.get(page)
 
     def after(self, seed: Hashable, then: Callable[[], None]) -> None:
         """Call it when a seed that something is in flight for has ended, well or not, or goes elsewhere."""
@@ -243,8 +244,7 @@ class SeenDupeFilter(DupeFilterBase):
 
     def in_flight_for(self, request: Request) -> Hashable | None:
         """The seed on whose account alone `request_seen` is True of this one; None when its page is done."""
-        job = job_of(request)
-        assert job is not None
+        job: Job = request.meta[meta_keys.JOB]
         asks, task = self._asked_of(self._known(request, job), job), _task_of(job)
         if any(ask in self.seen.done for ask in asks):
             return None
