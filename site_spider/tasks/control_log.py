@@ -178,7 +178,8 @@ class Endings:
         self._ended: dict[str, None] = {}  # whose end was told, the one that was told first at the head
         self._aside: set[str] = set()
         self._offsets = 0
-        self.deleted: set[str] = set()  # whose records are gone; who asks takes them out
+        # whose records are gone, and up to where each partition was passed by then; who asks takes them out
+        self.deleted: dict[str, dict[Partition, int]] = {}
         self.told: set[str] = set()  # of whose end there is news; the same
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
@@ -233,8 +234,9 @@ class Endings:
 
     def _forget(self, message: Message) -> str:
         task_id = _deleted(message.key or b"")
+        ending = self._endings.get(task_id) or TaskEnding()
+        self.deleted.setdefault(task_id, {partition: ending.passed(partition) for partition in ending.highs})
         self._drop(task_id)
-        self.deleted.add(task_id)
         return task_id
 
     def _drop(self, task_id: str) -> None:

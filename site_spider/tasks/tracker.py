@@ -117,10 +117,15 @@ class Control(Follower):
 
         What tallies have passed is left out.
         """
-        known, ending = self._known.get(task_id, {}), self.get(task_id)
-        for partition in [each for each in known if ending and ending.tallied(each) >= known[each]]:
+        if (ending := self.get(task_id)) is not None:
+            self.forget(task_id, ending.tallied)
+        return self._known.get(task_id, {})
+
+    def forget(self, task_id: str, passed: Callable[[Partition], int | None]) -> None:
+        """Messages of each partition up to there are complete."""
+        known = self._known.get(task_id, {})
+        for partition in [each for each in known if (passed(each) or 0) >= known[each]]:
             del known[partition]
-        return known
 
     def _forget_one(self) -> None:
         """A task that the log does not name: who closes it looks for its messages. Or one that has ended."""
@@ -457,11 +462,13 @@ class Tracker(SeedListener):
         return counting
 
     def _tell_deleted_anew(self) -> None:
-        """Records of these tasks are gone: no tally that was on its way comes back."""
+        """Records of these tasks are gone: no tally that was on its way comes back, nor what was passed."""
         deleted = self._control.endings.deleted
         for (task_id, _), counting in self._countings.items() if deleted else ():
             if task_id in deleted:
                 counting.failed()
+        for task_id, passed in deleted.items():
+            self._control.forget(task_id, passed.get)
         deleted.clear()
 
     def _forget_left(self) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -198,7 +198,7 @@ def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
     for call in control.when_read.call_args_list:
         call.args[0]()
     assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))]
-    control.endings = Mock(unfinished={"t"}, deleted=set())
+    control.endings = Mock(unfinished={"t"}, deleted={})
     for is_durable in (False, True):
         control.write.call_args.args[2](is_durable)
         tracker.look()
@@ -207,7 +207,7 @@ def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
 
 def tracker_of(unfinished: set[str], get: Callable[[str], TaskEnding]) -> tuple[Tracker, MagicMock]:
     """Of tasks whose control log says so; nothing was polled."""
-    control = MagicMock(endings=Mock(unfinished=unfinished, deleted=set()), get=get)
+    control = MagicMock(endings=Mock(unfinished=unfinished, deleted={}), get=get)
     control.guarded = lambda _task_id: nullcontext()
     ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
     return Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock()), control
@@ -483,6 +483,30 @@ def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_pat
     [event] = events(after)
     assert (event["seeds"], event["moved"]) == ({"result": 1, "total": 1}, {"links": 1})
     assert list(ending_of(after).highs.values()) == [2]
+
+
+def test_a_task_that_is_declared_anew_waits_for_nothing_of_the_one_that_was_deleted(tmp_path: Path) -> None:
+    """Though its process has parked messages of that: nobody would say that they are passed."""
+
+    def story() -> Iterator[bool]:
+        while not desk(tmp_path).board.has_parked("t"):
+            yield False
+        declare(tmp_path)
+        while not events(tmp_path):
+            yield False
+        for _ in range(2):
+            desk(tmp_path).forget("t")
+            yield from repeat(False, 200)
+        declare(tmp_path)
+        produce(tmp_path)
+        while len(events(tmp_path)) < 2:
+            yield False
+
+    declare(tmp_path, state="paused")
+    produce(tmp_path)
+    steps = story()
+    crawl(tmp_path, [], until=lambda _: next(steps, True))
+    assert [(event["generation"], event["seeds"]["total"]) for event in events(tmp_path)] == [(1, 5), (1, 5)]
 
 
 # --- webhooks --------------------------------------------------------------------------------------------
