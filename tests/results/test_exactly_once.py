@@ -294,22 +294,6 @@ async def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_u
     assert set(crawl.committed[1:]) == {4}
 
 
-async def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing new is to begin meanwhile; then the results go in the next transaction."""
-    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
-
-    crawl = Crawl(LogUnavailable("away"))
-    root = crawl.begin(0)
-    crawl.together.keep(root, record("a"))
-    crawl.end(root.entry)
-    crawl.run()
-    assert crawl.together.sink_away
-    assert crawl.together.sink_away == "kafka"
-    crawl.run()
-    assert crawl.together.sink_away == ""
-    assert crawl.thread.consumer.stored == [["a"]]
-
-
 @pytest.mark.parametrize("position", [Position(0), None])
 async def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
     monkeypatch: pytest.MonkeyPatch, position: Position | None
@@ -346,21 +330,6 @@ def store_together(crawl: Crawl, *roots: Job) -> None:
         crawl.end(root.entry)
     crawl.run()
     crawl.run()
-
-
-async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
-    """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
-    crawl = Crawl({1: "too large"})
-    good, bad = crawl.begin(0), crawl.begin(1)
-    store_together(crawl, good, bad)
-    assert crawl.given_up == ["too large"]
-    crawl.run()
-    assert crawl.thread.consumer.stored[-1] == ["0"]
-    assert crawl.completion.ledger.in_flight == 1
-    crawl.completion.end_as(bad.entry, Outcome.DEAD_LETTER)
-    crawl.run()
-    assert crawl.completion.ledger.in_flight == 0
-    assert crawl.committed[-1] == 2
 
 
 async def test_each_dead_letter_says_why_its_own_result_was_refused() -> None:
@@ -409,7 +378,8 @@ async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
     store_together(crawl, good, bad)
     assert (crawl.given_up, crawl.together.sink_away) == ((["it was deleted"], "") if fault else ([], "kafka"))
     crawl.run()
-    assert crawl.thread.consumer.stored[-1] == (["0"] if fault else ["0", b"link", "1"])
+    stored = ["0"] if fault else ["0", b"link", "1"]
+    assert (crawl.thread.consumer.stored[-1], crawl.together.sink_away) == (stored, "")
 
 
 async def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
