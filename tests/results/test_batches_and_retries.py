@@ -412,29 +412,6 @@ def test_what_is_kept_for_a_partition_that_left_is_forgotten() -> None:
     assert crawl.held.size_bytes == 100  # the open tree of P
 
 
-def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
-    """The others of the transaction are stored without waiting for it."""
-    crawl = Crawl()
-    good, bad = crawl.take(0), crawl.take(1)
-    crawl.keep(good)
-    crawl.keep(bad, "fine")
-    crawl.keep(bad, "poison")
-    for entry in (good, bad):
-        crawl.end(entry)
-    crawl.held.commit(with_trees=True)
-    crawl.ledger.hold(bad)  # for the dead letter
-    (opened,), dropped = crawl.held.refused([2])
-    assert dropped == []
-    assert opened.entry is bad
-    assert crawl.held.is_open(bad)
-    transaction = crawl.held.commit(with_trees=True)
-    assert (keys(transaction.items), complete_offsets(transaction.positions[P], 2)) == (["0/0"], {0})
-    crawl.store()
-    crawl.held.end(bad, 1.0)
-    transaction = crawl.held.commit(with_trees=True)
-    assert (keys(transaction.items), transaction.positions[P].offset) == (["fine"], 2)
-
-
 def test_a_result_that_no_seed_stands_behind_is_ready_at_once_and_stored_once() -> None:
     """It waits over a transaction that failed; one that is refused is gone, and its size with it."""
     crawl = Crawl()
