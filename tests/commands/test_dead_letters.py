@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from site_spider.adapters.local import log_file
-from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.dead_letter_replay import Replay, letters, newest, put_back
 from site_spider.seed.topics import CrawlTopics, partition_of
@@ -18,6 +17,7 @@ from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.ending import TaskEnding
 from tests.commands.project import Project
+from tests.tasks.test_control import SendingLog
 
 LETTERS = "seeds.dead-letters"
 TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
@@ -105,36 +105,18 @@ def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     assert not next(letter.replayed for letter in newest(project.log, LETTERS, 10) if letter.message.value == b"cut")
 
 
-class QuickCrawl:
-    """A seed log with a crawl that sets aside at once what is put back, up to a number of times."""
-
-    def __init__(self, log: LocalSeedLog, times: int) -> None:
-        self._log = log
-        self._left = times
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def producer(self) -> Any:
-        producer = self._log.producer()
-        send = producer.send
-
-        def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None, said: Headers) -> Any:
-            if self._left:
-                self._left -= 1
-                send(LETTERS, key, value, headers(origin_offset=str(self._left))).result(300)
-            return send(topic, key, value, said)
-
-        producer.send = send_and_set_aside  # type: ignore[method-assign,assignment]
-        return producer
-
-
 def test_what_is_set_aside_again_waits_for_the_next_replay(project: Project) -> None:
     """A crawl that runs sends back what is still wrong, faster than a replay could end."""
     project.produce(LETTERS, *[(b"h.test", b"wrong %d" % number) for number in range(3)], headers=headers())
-    log: Any = QuickCrawl(project.log, times=40)
+    left = [*range(40)]
+
+    def send_and_set_aside(send: Any, topic: str, key: bytes | None, value: bytes | None, said: Headers) -> Any:
+        if left:
+            send(LETTERS, key, value, headers(origin_offset=str(left.pop()))).result(300)
+        return send(topic, key, value, said)
+
     for _ in range(2):
-        work = Replay(log, LETTERS, lambda message, reason: None, TOPICS)
+        work = Replay(SendingLog(project.data, send_and_set_aside), LETTERS, lambda message, reason: None, TOPICS)
         work.run()
         assert work.replayed == 3
     assert len(contents(project, "seeds")) == 6

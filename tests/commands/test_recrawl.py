@@ -28,6 +28,7 @@ from tests.commands.project import Project
 from tests.commands.test_task import shown
 from tests.in_process.engine import ANSWERS, crawl
 from tests.in_process.engine import page as html
+from tests.tasks.test_control import SendingLog, declare
 from tests.tasks.test_end_in_crawl import events, told
 from tests.tasks.test_pause_and_cancel import declare
 
@@ -209,30 +210,23 @@ class FragileStore(LocalResults):
         return done
 
 
-class FragileLog(LocalSeedLog):
+class FragileLog(SendingLog):
     """Its user is killed before the n-th seed, or it is away from then on; those before are durable."""
 
     def __init__(self, folder: Path, number: int, *, is_away: bool) -> None:
-        super().__init__(folder)
+        super().__init__(folder, self._sending)
         self.left, self.is_away = number, is_away
 
-    def producer(self, purpose: str = "") -> Any:
-        made, log = super().producer(purpose), self
-        send = made.send
-
-        def sending(*arguments: Any) -> Any:
-            log.left -= 1
-            if log.left == 0 and not log.is_away:
-                made.flush(10)
-                raise Dead
-            if log.left <= 0 and log.is_away:
-                future: Future[None] = Future()
-                future.set_exception(LogUnavailable("the log is away"))
-                return future
-            return send(*arguments)
-
-        made.send = sending  # type: ignore[method-assign]
-        return made
+    def _sending(self, send: Any, *message: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and not self.is_away:
+            send.__self__.flush(10)
+            raise Dead
+        if self.left > 0 or not self.is_away:
+            return send(*message)
+        future: Future[None] = Future()
+        future.set_exception(LogUnavailable("the log is away"))
+        return future
 
 
 def killed(desk: Desk, kill: str) -> None:

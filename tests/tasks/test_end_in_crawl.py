@@ -48,7 +48,7 @@ from site_spider.tasks.tracker import Group, Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_pause_and_cancel import TOPICS, _BrokenLog, declare, desk, seeds
+from tests.tasks.test_control import TOPICS, SendingLog, declare, desk, seeds
 
 KEY = "a key of the group for tests"
 
@@ -456,8 +456,14 @@ def test_what_is_put_back_is_cut_short_and_counts_once(
     produce(tmp_path, count=12)
     crawl(tmp_path, [])
     declare(tmp_path)
-    with pytest.raises(LogUnavailable):
-        TaskDesk(_BrokenLog(tmp_path, most), TOPICS).put_back("t")
+    left = [*range(most)]
+
+    def limited(send: Any, *message: Any) -> Any:
+        left.pop()
+        return send(*message)
+
+    with pytest.raises(IndexError):  # the command is killed
+        TaskDesk(SendingLog(tmp_path, limited), TOPICS).put_back("t")
     assert desk(tmp_path).put_back("t") == 12
     assert len(crawl(tmp_path, [], until=told(tmp_path)).documents) == 12
     [event] = events(tmp_path)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -367,23 +368,16 @@ def test_a_control_log_that_nobody_makes_is_waited_for_by_one_thread() -> None:
     assert made.call_count == 1
 
 
-class _BrokenLog(LocalSeedLog):
-    """Takes so many messages, and then no more."""
+class SendingLog(LocalSeedLog):
+    """What is sent goes through a function, which gets `send` of the producer, and the message."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path, sends: Callable[..., Any]) -> None:
         super().__init__(folder)
-        self._most = most
+        self._sends = sends
 
-    def producer(self) -> Any:
-        producer, send = super().producer(), super().producer().send
-
-        def limited(*arguments: Any) -> Future[None]:
-            self._most -= 1
-            if self._most < 0:
-                raise LogUnavailable("the command was killed")
-            return send(*arguments)
-
-        producer.send = limited
+    def producer(self, purpose: str = "") -> Any:
+        producer = super().producer(purpose)
+        producer.send = partial(self._sends, producer.send)  # type: ignore[method-assign]
         return producer
 
 

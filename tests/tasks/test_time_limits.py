@@ -23,7 +23,7 @@ from site_spider.tasks.board import Board, BrokerClock, note_key
 from site_spider.tasks.budgets import TimeLimits, passed
 from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
-from tests.tasks.test_pause_and_cancel import declare, desk, seeds
+from tests.tasks.test_control import SendingLog, declare, desk, seeds
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -70,24 +70,20 @@ def test_a_new_declaration_has_its_time_before_it() -> None:
     assert passed(task(max_seconds=2**53), TaskTimes(started_at=NOW, first_at=NOW), later(9), has_begun=True)
 
 
-class AheadLog(LocalSeedLog):
+class AheadLog(SendingLog):
     """Its server's clock is behind that of this machine."""
 
     has_own_clock = True
     behind_seconds = 1_800.0
 
-    def producer(self, purpose: str = "") -> Any:
-        producer, send = super().producer(purpose), super().producer(purpose).send
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, self._dated)
 
-        def dated(topic: str, *arguments: Any) -> Future[MessagePlace]:
-            place = send(topic, *arguments).result()
-            now = datetime.now(UTC).timestamp() - self.behind_seconds
-            found: Future[MessagePlace] = Future()
-            found.set_result(place._replace(written_ms=int(now * 1000)))
-            return found
-
-        producer.send = dated  # type: ignore[method-assign]
-        return producer
+    def _dated(self, send: Any, *message: Any) -> Future[MessagePlace]:
+        now = datetime.now(UTC).timestamp() - self.behind_seconds
+        found: Future[MessagePlace] = Future()
+        found.set_result(send(*message).result()._replace(written_ms=int(now * 1000)))
+        return found
 
 
 def measured(log: SeedLog, topic: str = "seeds.tasks.clock") -> BrokerClock:
