@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from site_spider.commands.progress import Lines, LiveLine, Report, Watch, line
 from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable, TopicMissing
-from site_spider.observe.progress import Progress, Rate
+from site_spider.observe.progress import Progress
 from tests.commands.project import Project
 from tests.in_process.engine import crawl
-
-
-class CountingVoice:
-    def __init__(self) -> None:
-        self.shown: list[int] = []
-        self.ended: list[int] = []
-        self.interruptions = 0
-
-    def show(self, report: Report) -> None:
-        self.shown.append(report.total.lag)
-
-    def interrupt(self) -> None:
-        self.interruptions += 1
-
-    def end(self, report: Report) -> None:
-        self.ended.append(report.total.lag)
 
 
 def report(lag: int, *ends: int) -> Report:
@@ -36,27 +20,16 @@ def report(lag: int, *ends: int) -> Report:
     return Report("seeds", "group", "here", parts, None, None)
 
 
-def looks(*outcomes: Report | Exception) -> Callable[[Rate], Report]:
-    """A look that gives these, one after another."""
-    following: Iterator[Report | Exception] = iter(outcomes)
-
-    def look(_rate: Rate) -> Report:
-        outcome = next(following)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    return look
-
-
-def watched(*outcomes: Report | Exception) -> tuple[CountingVoice, list[str]]:
+def watched(*outcomes: Report | Exception) -> tuple[Mock, list[str]]:
     """A watch over these looks, which must all be taken."""
-    voice, said = CountingVoice(), []
-    look = looks(*outcomes)
+    voice, said, look = Mock(), list[str](), Mock(side_effect=outcomes)
     Watch(look, said.append, voice, owners=frozenset, pause_seconds=0).run()
-    with pytest.raises(StopIteration):
-        look(Rate())
+    assert look.call_count == len(outcomes)
     return voice, said
+
+
+def lags(told: Mock) -> list[int]:
+    return [call.args[0].total.lag for call in told.call_args_list]
 
 
 def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +37,8 @@ def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: 
     monkeypatch.setattr("site_spider.commands.progress._OWNER_SECONDS", 0)
     said: list[str] = []
     nobodys = iter([{Partition("seeds", 1)}, set(), None, {Partition("seeds", 1)}, {Partition("seeds", 1)}])
-    lags = [report(9, 10, 4)] * 5 + [report(0, 10, 4)] * 2
-    Watch(looks(*lags), said.append, CountingVoice(), lambda: next(nobodys, frozenset()), pause_seconds=0).run()
+    found = [report(9, 10, 4)] * 5 + [report(0, 10, 4)] * 2
+    Watch(Mock(side_effect=found), said.append, Mock(), lambda: next(nobodys, frozenset()), pause_seconds=0).run()
     assert [text.count("seeds/1") for text in said] == [1]
 
 
@@ -79,7 +52,7 @@ def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: 
 )
 def test_two_looks_alike_without_lag_end_the_watch(reports: list[Report], shown: list[int]) -> None:
     voice, said = watched(*reports)
-    assert (voice.shown, voice.ended, said) == (shown, [0], [])
+    assert (lags(voice.show), lags(voice.end), said) == (shown, [0], [])
 
 
 @pytest.mark.parametrize(("seconds", "spare", "said"), [(30, 0, ""), (0, 2, "Not told within 0 s is the end of a, b")])
@@ -89,7 +62,7 @@ def test_ends_of_tasks_are_waited_for_and_not_for_ever(
     monkeypatch.setattr("site_spider.commands.progress._TELL_SECONDS", seconds)
     untold = iter([("a", "b"), ("b",), ()])
     following, words = iter([report(0)] * 4), []
-    Watch(lambda _rate: next(following), words.append, CountingVoice(), frozenset, 0, lambda: next(untold)).run()
+    Watch(lambda _rate: next(following), words.append, Mock(), frozenset, 0, lambda: next(untold)).run()
     assert (len([*following]), "".join(words)) == (spare, said)
 
 
@@ -97,8 +70,8 @@ def test_the_wait_for_ends_begins_anew_when_lag_came_back(monkeypatch: pytest.Mo
     clock = iter(range(0, 1_000, 20))
     monkeypatch.setattr("site_spider.commands.progress.runtime.monotonic", lambda: next(clock))
     untold, words = iter([("a",), ("a",), ()]), []
-    reports = looks(report(0), report(0), *[report(3)] * 9, report(0), report(0), report(0))
-    Watch(reports, words.append, CountingVoice(), frozenset, 0, lambda: next(untold)).run()
+    reports = Mock(side_effect=[report(0), report(0), *[report(3)] * 9, report(0), report(0), report(0)])
+    Watch(reports, words.append, Mock(), frozenset, 0, lambda: next(untold)).run()
     assert words == []
 
 
@@ -106,7 +79,7 @@ def test_an_outage_is_said_once_and_waited_out() -> None:
     gone = LogUnavailable("no answer")
     voice, said = watched(report(1), gone, gone, gone, report(0), gone, report(0))
     assert said == ["waiting: no answer", "here answers again"] * 2
-    assert voice.interruptions == 4
+    assert voice.interrupt.call_count == 4
 
 
 def test_a_missing_topic_ends_the_watch() -> None:

@@ -11,12 +11,12 @@ import sys
 import termios
 from concurrent.futures import Future
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from site_spider.commands.output import progress_bar
 from site_spider.commands.seed import Line, Seeding, seed_lines
-from site_spider.contracts.seed_log import Headers
 from site_spider.errors import EXIT_CONFIG, LogUnavailable, SeedError, SinkRejected
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.service import seed_producer
@@ -161,30 +161,21 @@ def test_a_line_longer_than_any_seed_is_never_held_as_a_whole() -> None:
     assert max(asked) <= MAX_MESSAGE_BYTES + 1
 
 
-class ScriptedProducer:
-    """Keeps what it was given; answers when told, or at once with what stands in `answers` for a key."""
+def scripted(answers: dict[bytes, Exception | None] | None = None) -> Mock:
+    """A producer that answers when told, or at once with what stands in `answers` for a key."""
+    opened: list[Future[None]] = []
 
-    def __init__(self, answers: dict[bytes, Exception | None] | None = None) -> None:
-        self.sent: list[tuple[str, bytes | None, bytes | None]] = []
-        self.open: list[Future[None]] = []
-        self.answers = answers
-
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+    def send(_topic: str, key: bytes | None, _value: bytes | None) -> Future[None]:
         future: Future[None] = Future()
-        self.sent.append((topic, key, value))
-        if self.answers is None:
-            self.open.append(future)
-        elif error := self.answers.get(key or b""):
+        if answers is None:
+            opened.append(future)
+        elif error := answers.get(key or b""):
             future.set_exception(error)
         else:
             future.set_result(None)
         return future
 
-    def flush(self, timeout_seconds: float) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to do."""
+    return Mock(send=send, open=opened)
 
 
 def line(number: int, text: str = "http://a/") -> Line:
@@ -194,7 +185,7 @@ def line(number: int, text: str = "http://a/") -> Line:
 def test_bad_lines_and_refused_messages_are_counted_and_named() -> None:
     """Both kinds are told by line number, and the rest goes on."""
     complaints: list[tuple[int, str]] = []
-    producer = ScriptedProducer({b"big": SinkRejected("too large")})
+    producer = scripted({b"big": SinkRejected("too large")})
     work = Seeding(producer, "t", lambda number, reason: complaints.append((number, reason)))
     for number, text in enumerate(["http://a/", "nonsense", "http://big/", "http://b/"], start=1):
         work.take(line(number, text))
@@ -207,7 +198,7 @@ def test_bad_lines_and_refused_messages_are_counted_and_named() -> None:
 def test_a_field_that_goes_into_meta_is_said_once() -> None:
     """However many lines have it: the whole file has the same form."""
     complaints: list[tuple[int, str]] = []
-    work = Seeding(ScriptedProducer({}), "t", lambda number, reason: complaints.append((number, reason)))
+    work = Seeding(scripted({}), "t", lambda number, reason: complaints.append((number, reason)))
     for number in range(1, 4):
         work.take(line(number, '{"url": "http://a/", "task_id": "x"}'))
     work.take(line(4, '{"url": "http://a/", "task_id": "x", "depth": 1}'))
@@ -222,7 +213,7 @@ def test_a_field_that_goes_into_meta_is_said_once() -> None:
 def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking one more waits for the oldest."""
     monkeypatch.setattr(seed_producer, "MOST_UNDER_WAY", 2)
-    producer = ScriptedProducer()
+    producer = scripted()
     work = Seeding(producer, "t", print)
     work.take(line(1))
     work.take(line(2))
@@ -242,8 +233,7 @@ def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_log_that_gives_up_is_named_with_the_line() -> None:
-    """Lines that were durable by then are counted."""
-    work = Seeding(ScriptedProducer({b"b": LogUnavailable("gone")}), "t", print)
+    work = Seeding(scripted({b"b": LogUnavailable("gone")}), "t", print)
     work.take(line(1, "http://a/"))
     with pytest.raises(LogUnavailable, match=r"line 2 could not be produced: gone"):
         work.take(line(2, "http://b/"))
@@ -252,8 +242,7 @@ def test_a_log_that_gives_up_is_named_with_the_line() -> None:
 
 
 def test_abandoning_counts_what_is_durable_and_does_not_wait_for_the_rest() -> None:
-    """Those without an answer are left."""
-    producer = ScriptedProducer()
+    producer = scripted()
     work = Seeding(producer, "t", print)
     for number in range(3):
         work.take(line(number))

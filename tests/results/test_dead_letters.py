@@ -38,12 +38,6 @@ class NarrowLog:
             sent.set_result(None)
         return sent
 
-    def flush(self, timeout_seconds: float) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
-
 
 def letters_of(log: NarrowLog, *messages: Message, reason: str = "why") -> tuple[DeadLetters, Completion]:
     """Of messages that are no seeds."""
