@@ -228,11 +228,9 @@ async def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: py
 
 async def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
     class Away(LocalSeedLog):
-        def progress(self, topic: str, group: str) -> Any:
-            raise LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
-
-        def read(self, *_arguments: object) -> Any:
-            raise LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
+        progress = read = Mock(
+            side_effect=LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
+        )
 
     console = Console(tmp_path, time.time(), log=Away(tmp_path))
     console.hear(snapshot(at=time.time()))

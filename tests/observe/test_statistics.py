@@ -346,25 +346,13 @@ class Forbidding(LocalSeedLog):
 
     def producer(self, purpose: str = "") -> Any:
         made = super().producer(purpose)
-        return _Denied(made) if purpose else made
+        return Mock(send=denied, flush=lambda _seconds: 0, close=made.close) if purpose else made
 
 
-class _Denied:
-    """Refuses each message, and has them wait at the end."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-
-    def send(self, *_message: Any) -> Future[None]:
-        future: Future[None] = Future()
-        future.set_exception(LogUnavailable("Topic authorization failed"))
-        return future
-
-    def flush(self, timeout_seconds: float) -> int:
-        return 0
-
-    def close(self) -> None:
-        self._producer.close()
+def denied(*_message: Any) -> Future[None]:
+    future: Future[None] = Future()
+    future.set_exception(LogUnavailable("Topic authorization failed"))
+    return future
 
 
 def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
@@ -399,11 +387,11 @@ def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch:
     """During an outage of the log only the first few wait: what they say is old soon."""
     sent: list[Future[None]] = []
 
-    def send(_self: Any, *_message: Any) -> Future[None]:
+    def send(*_message: Any) -> Future[None]:
         sent.append(Future())
         return sent[-1]
 
-    monkeypatch.setattr(_Denied, "send", send)
+    monkeypatch.setattr(f"{HERE}.denied", send)
     monkeypatch.setattr(Forbidding, "keep", LocalSeedLog.keep)
     own = {"SITE_SEED_LOG_CLASSES": {"local": f"{HERE}.Forbidding"}, "SITE_STATS_INTERVAL_SECONDS": 0.1}
     crawl(tmp_path, SEEDS, until=after(1.5), **own)

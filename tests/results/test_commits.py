@@ -167,21 +167,13 @@ def test_a_rebalance_is_no_warning_unless_it_does_not_end(
 Answered = Callable[[LogUnavailable | None], None]
 
 
-class SilentConsumer:
-    session_seconds = 0.5
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[dict[Partition, Position], Answered]] = []
-
-    def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
-        self.asked.append((dict(positions), answered))
-
-
 class Silence:
     """A process that owns one partition and wants to commit."""
 
     def __init__(self) -> None:
-        self.consumer = SilentConsumer()
+        self.asked: list[tuple[dict[Partition, Position], Answered]] = []
+        ask = lambda positions, answered: self.asked.append((dict(positions), answered))  # noqa: E731
+        self.consumer = Mock(session_seconds=0.5, begin_commit=ask)
         self.completion = Completion(Ledger("me"))
         self.commits = OffsetCommits(
             self.completion, None, Member(("seeds",), "group"), lambda call, *arguments: call(*arguments)
@@ -213,11 +205,11 @@ def silence() -> Silence:
 def test_one_commit_is_under_way_and_nothing_waits_for_it(silence: Silence) -> None:
     silence.want(7)
     silence.want(9)
-    assert len(silence.consumer.asked) == 1
+    assert len(silence.asked) == 1
     assert not silence.commits.is_cut_off
-    silence.consumer.asked[0][1](None)
+    silence.asked[0][1](None)
     silence.look()
-    assert [positions[P].offset for positions, _ in silence.consumer.asked] == [7, 9]
+    assert [positions[P].offset for positions, _ in silence.asked] == [7, 9]
 
 
 def test_silence_for_most_of_a_session_cuts_off_and_an_answer_ends_it(
@@ -228,7 +220,7 @@ def test_silence_for_most_of_a_session_cuts_off_and_an_answer_ends_it(
     silence.wait()
     silence.look()
     assert "has not answered a commit" in caplog.text
-    silence.consumer.asked[0][1](LogUnavailable("the group rebalances"))  # a server's own word
+    silence.asked[0][1](LogUnavailable("the group rebalances"))  # a server's own word
     assert not silence.commits.is_cut_off
     assert "answers again" in caplog.text
 
@@ -236,10 +228,10 @@ def test_silence_for_most_of_a_session_cuts_off_and_an_answer_ends_it(
 def test_the_clients_own_error_is_no_answer(silence: Silence) -> None:
     silence.want(7)
     silence.wait()
-    silence.consumer.asked[0][1](LogSilent("timed out"))
+    silence.asked[0][1](LogSilent("timed out"))
     assert silence.commits.is_cut_off
     silence.look()
-    assert len(silence.consumer.asked) == 2
+    assert len(silence.asked) == 2
 
 
 def test_partitions_that_are_lost_in_a_silence_leave_it_on_until_others_come(silence: Silence) -> None:
@@ -250,13 +242,13 @@ def test_partitions_that_are_lost_in_a_silence_leave_it_on_until_others_come(sil
     silence.commits.forget([P])
     silence.commits.look(silence.consumer, set())  # type: ignore[arg-type]
     assert silence.commits.is_cut_off
-    silence.consumer.asked[0][1](None)
+    silence.asked[0][1](None)
     assert silence.commits.is_cut_off
     silence.completion.assigned({P: Position(5)})
     silence.commits.tick()
     silence.look()
-    if len(silence.consumer.asked) == 2:
-        silence.consumer.asked[1][1](None)
+    if len(silence.asked) == 2:
+        silence.asked[1][1](None)
     assert not silence.commits.is_cut_off
 
 
@@ -268,7 +260,7 @@ def test_what_waits_for_a_commit_begins_once(silence: Silence) -> None:
     silence.look()
     silence.commits.forget([Partition("seeds", 9)])
     silence.look()
-    first, second = (answered for _, answered in silence.consumer.asked)
+    first, second = (answered for _, answered in silence.asked)
     first(None)
     assert begun == []
     second(None)

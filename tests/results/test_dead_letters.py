@@ -22,17 +22,17 @@ LONG = 900_000
 
 
 class NarrowLog:
-    """Takes so many bytes a message."""
+    """Takes so many bytes a message, when it has failed so often."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, *failures: Exception) -> None:
+        self.limit_bytes, self._failures = limit_bytes, [*failures]
         self.taken: list[Message] = []
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
         sent: Future[None] = Future()
         size_bytes = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
-        if size_bytes > self.limit_bytes:
-            sent.set_exception(SinkRejected("too large"))
+        if self._failures or size_bytes > self.limit_bytes:
+            sent.set_exception(self._failures.pop() if self._failures else SinkRejected("too large"))
         else:
             self.taken.append(Message(P, 0, key, value, tuple(headers)))
             sent.set_result(None)
@@ -144,15 +144,7 @@ async def test_what_is_refused_however_short_it_is_keeps_its_length(monkeypatch:
     """As by a topic that takes no message without a key: when that is mended, the whole can be put back."""
     monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
 
-    class Mended(NarrowLog):
-        refused = 0
-
-        def send(self, *message: Any) -> Future[None]:
-            self.limit_bytes = 0 if self.refused < 3 else 1_000_000
-            self.refused += 1
-            return super().send(*message)
-
-    log, message = Mended(0), Message(P, 0, None, b"v" * 200_000)
+    log, message = NarrowLog(1_000_000, *[SinkRejected("too large")] * 3), Message(P, 0, None, b"v" * 200_000)
     letters_of(log, message)
     await until(lambda: log.taken)
     assert log.taken[0].value == message.value
@@ -166,18 +158,7 @@ async def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     caplog.set_level(logging.INFO, "site_spider.results.dead_letters")
     monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
 
-    class Away(NarrowLog):
-        refused = 0
-
-        def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
-            if self.refused == 100:
-                return super().send(topic, key, value, headers)
-            self.refused += 1
-            sent: Future[None] = Future()
-            sent.set_exception(LogUnavailable("no right to write"))
-            return sent
-
-    log = Away(1_000_000)
+    log = NarrowLog(1_000_000, *[LogUnavailable("no right to write")] * 100)
     letters, completion = letters_of(log, *(Message(P, offset, b"k", b"v") for offset in range(20)))
     await until(lambda: not letters.under_way)
     assert (len(log.taken), completion.ledger.in_flight) == (20, 0)

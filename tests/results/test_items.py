@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -46,6 +46,17 @@ class ItemSpider(SeedSpider):
 
 def spider(*given: Any, **attributes: Any) -> type[SeedSpider]:
     return type("Given", (ItemSpider,), {"given": given, **attributes})
+
+
+def pipeline(error_of: Callable[[Any], Exception | None]) -> type:
+    """One that fails with what this gives for an item, if it gives anything."""
+
+    def process_item(_self: Any, item: Any) -> Any:
+        if (error := error_of(item)) is not None:
+            raise error
+        return item
+
+    return type("Failing", (), {"process_item": process_item})
 
 
 class Book(scrapy.Item):
@@ -182,15 +193,9 @@ def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
 
 def test_a_document_of_another_that_is_dropped_is_no_failure_of_the_page(tmp_path: Path) -> None:
     """As an item that a pipeline does not want."""
-
-    class Dropping:
-        def process_item(self, item: Any) -> Any:
-            if item.url_id == "other":
-                raise DropItem("not wanted")
-            return item
-
+    dropping = pipeline(lambda item: DropItem("not wanted") if item.url_id == "other" else None)
     given = spider(Result("other", 200, "{}"))
-    found = crawl(tmp_path, [SEED], given, ITEM_PIPELINES={Dropping: 300, **WRITES})
+    found = crawl(tmp_path, [SEED], given, ITEM_PIPELINES={dropping: 300, **WRITES})
     assert {name: document["description"] for name, document in found.documents.items()} == {"list": None}
 
 
@@ -327,16 +332,9 @@ def test_the_place_on_the_page_is_that_in_which_the_spider_gives_it(tmp_path: Pa
 
     An error is said in the result of the page.
     """
-
-    class Failing:
-        def process_item(self, item: Any) -> Any:
-            if item == {"n": 2}:
-                raise DropItem("not wanted")
-            if item == {"n": 4}:
-                raise ValueError("no price")
-            return item
-
-    pipelines = {SlowForTheFirst: 1, Failing: 2, **WRITES}
+    errors = {2: DropItem("not wanted"), 4: ValueError("no price")}
+    failing = pipeline(lambda item: errors.get(item["n"]) if isinstance(item, dict) else None)
+    pipelines = {SlowForTheFirst: 1, failing: 2, **WRITES}
     items = [{"n": number} for number in range(1, 6)]
     for count, said in ((3, None), (5, "ValueError in an item pipeline: no price")):
         found = crawl(tmp_path / str(count), [SEED], spider(*items[:count]), ITEM_PIPELINES=pipelines)
@@ -593,32 +591,18 @@ def test_a_large_page_is_there_whole(spider: type[SeedSpider], tmp_path: Path) -
     assert document_of(tmp_path, spider)["body"] == body
 
 
-class FailsOnItems:
-    def process_item(self, item: Any) -> Any:
-        if isinstance(item, Result):
-            return item
-        raise ValueError("on purpose")
-
-
-class FailsOnResults:
-    def process_item(self, item: Any) -> Any:
-        raise ValueError("on purpose")
-
-
-class DropsResults:
-    def process_item(self, item: Any) -> Any:
-        raise DropItem("on purpose")
-
-
 class GivesItsResultFirst(SeedSpider):
     async def parse(self, response: Response) -> list[Any]:
         return [*await super().parse(response), {"title": "x"}]
 
 
-@pytest.mark.parametrize("pipeline", [FailsOnItems, FailsOnResults, DropsResults])
-def test_a_pipeline_that_fails_is_said_in_the_document_of_the_page(pipeline: type, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "of"), [(ValueError, dict), (ValueError, object), (DropItem, object)])
+def test_a_pipeline_that_fails_is_said_in_the_document_of_the_page(
+    error: type[Exception], of: type, tmp_path: Path
+) -> None:
     """Also where the spider gave the result of the page before the item."""
-    document = document_of(tmp_path, GivesItsResultFirst, ITEM_PIPELINES={pipeline: 100, **WRITES})
+    failing = pipeline(lambda item: error("on purpose") if isinstance(item, of) else None)
+    document = document_of(tmp_path, GivesItsResultFirst, ITEM_PIPELINES={failing: 100, **WRITES})
     assert document["body"] == BODY
     assert "on purpose" in document["description"]
 
