@@ -25,7 +25,6 @@ from site_spider.observe import frontier_socket as frontier_sockets
 from site_spider.observe import snapshot as observed
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.catalogue import exposition
-from site_spider.observe.snapshot import Survey
 from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -282,22 +281,17 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(crawled.documents) == 6
 
 
-def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
-    """100,000 hosts: the loop gets many turns meanwhile."""
-
-    async def looked() -> tuple[Survey, int]:
-        frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1))
-        for number in range(100_000):
-            frontier.push(0, f"host{number}.test", number, 0.0)
-        service = SimpleNamespace(queues=SimpleNamespace(room=SimpleNamespace(frontier=frontier)))
-        looking = asyncio.create_task(observed.survey(service, 1000))  # type: ignore[arg-type]
-        turns = 0
-        while not looking.done():
-            await asyncio.sleep(0)
-            turns += 1
-        return looking.result(), turns
-
-    found, turns = asyncio.run(looked())
+async def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1))
+    for number in range(100_000):
+        frontier.push(0, f"host{number}.test", number, 0.0)
+    service = SimpleNamespace(queues=SimpleNamespace(room=SimpleNamespace(frontier=frontier)))
+    looking = asyncio.create_task(observed.survey(service, 1000))  # type: ignore[arg-type]
+    turns = 0
+    while not looking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    found = looking.result()
     assert found.counts() == {"waiting": 100_000, "ready": 100_000}
     assert len(found.largest(0.0)) == 1000
     assert len(json.dumps(found.largest(0.0))) < 200_000

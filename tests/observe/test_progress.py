@@ -38,18 +38,6 @@ def test_commits_are_counted_within_what_is_kept() -> None:
     assert unreadable == Progress(4, 0, 6, 10)
 
 
-@given(st.integers(0, 50), st.lists(st.booleans(), max_size=60), st.integers(0, 60))
-def test_the_numbers_agree_with_counting_one_by_one(start: int, complete: list[bool], handed_out: int) -> None:
-    end = start + len(complete)
-    watermark = next((start + i for i, is_complete in enumerate(complete) if not is_complete), end)
-    position = max(watermark, min(start + handed_out, end))
-    done = {start + i for i, is_complete in enumerate(complete) if is_complete}
-    runs = tuple((offset, offset + 1) for offset in sorted(done) if offset > watermark)
-    found = of_partition(partition(start, end, watermark, Ahead(position, runs)))
-    waiting = set(range(watermark, position)) - done
-    assert found == Progress(len(done), len(waiting), len(complete) - len(done), end)
-
-
 class _Log:
     """Ten seeds of a task in each topic, of which offset 8 is done ahead of the watermark."""
 

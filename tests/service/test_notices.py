@@ -6,7 +6,7 @@ import asyncio
 import json
 import socketserver
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -137,7 +137,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(clock: Clock) -> None:
+def notifier_of(found: Callable[[float], Mapping[str, str]], send: Callable[[Mapping[str, Any]], str]) -> Notifier:
+    background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
+    return Notifier(found, send, {}, background)
+
+
+async def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(clock: Clock) -> None:
     told: list[tuple[str, str]] = []
     found: dict[str, str] = {}
     refusals = [True, True]
@@ -149,25 +154,22 @@ def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(cloc
         told.append((said["trouble"], said["event"]))
         return ""
 
-    async def run() -> None:
-        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
-        notifier = Notifier(lambda _now: found, send, {}, background)
-        for second in range(0, 2_000, 5):
-            clock.now = 1_000.0 + second
-            found.clear()
-            if 100 <= second < 200 or (second >= 300 and second % 10):  # it comes and goes
-                found["memory"] = "full"
-            notifier.look()
-            if notifier._sending is not None:
-                await notifier._sending
-        notifier.close()
+    notifier = notifier_of(lambda _now: found, send)
+    for second in range(0, 2_000, 5):
+        clock.now = 1_000.0 + second
+        found.clear()
+        if 100 <= second < 200 or (second >= 300 and second % 10):  # it comes and goes
+            found["memory"] = "full"
+        notifier.look()
+        if notifier._sending is not None:
+            await notifier._sending
+    notifier.close()
 
-    asyncio.run(run())
     assert told[:2] == [("memory", "begins"), ("memory", "is over")]
     assert told[2:] == told[:2] * 3
 
 
-def test_no_stop_waits_for_a_receiver_that_says_nothing() -> None:
+async def test_no_stop_waits_for_a_receiver_that_says_nothing() -> None:
     asked, may_answer, has_answered = threading.Event(), threading.Event(), threading.Event()
 
     def send(_said: Mapping[str, Any]) -> str:
@@ -176,21 +178,18 @@ def test_no_stop_waits_for_a_receiver_that_says_nothing() -> None:
         has_answered.set()
         return ""
 
-    async def run() -> None:
-        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
-        notifier = Notifier(lambda _now: {"memory": "full"}, send, {}, background)
-        notifier.look()
-        while not asked.is_set():
-            await asyncio.sleep(0.01)
-        notifier.close()
+    notifier = notifier_of(lambda _now: {"memory": "full"}, send)
+    notifier.look()
+    while not asked.is_set():
+        await asyncio.sleep(0.01)
+    notifier.close()
 
-    asyncio.run(run())
     assert not has_answered.is_set()
     may_answer.set()
     assert has_answered.wait(60)
 
 
-def test_the_last_attempt_holds_no_other_notice_up(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_attempt_holds_no_other_notice_up(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said at once that the notice was not sent, and the next one is."""
     monkeypatch.setattr(notices, "_RETRY_SECONDS", 10.0)
     paused: list[float] = []
@@ -198,16 +197,13 @@ def test_the_last_attempt_holds_no_other_notice_up(clock: Clock, monkeypatch: py
     async def sleep(seconds: float) -> None:
         paused.append(seconds)
 
-    async def run() -> None:
-        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
-        notifier = Notifier(lambda _now: {"memory": "full"}, lambda _said: "away", {}, background)
-        monkeypatch.setattr(notices.asyncio, "sleep", sleep)
-        clock.now = 1_000.0
-        notifier.look()
-        assert notifier._sending is not None
-        await notifier._sending
+    notifier = notifier_of(lambda _now: {"memory": "full"}, lambda _said: "away")
+    monkeypatch.setattr(notices.asyncio, "sleep", sleep)
+    clock.now = 1_000.0
+    notifier.look()
+    assert notifier._sending is not None
+    await notifier._sending
 
-    asyncio.run(run())
     assert paused == [10.0, 20.0, 40.0, 80.0, 160.0]
 
 

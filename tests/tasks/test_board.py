@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -297,19 +296,17 @@ def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
     assert sum(process.state.counts["begun"] for process in processes) == budget
 
 
-def test_a_process_that_ends_tells_of_all_its_tasks_at_once() -> None:
+async def test_a_process_that_ends_tells_of_all_its_tasks_at_once() -> None:
     """Nobody sends anything later, and what it has claimed and does not give back is lost."""
     board, told = Board(), list[bytes]()
     for number in range(450):
         board.take(message(b"t%d" % number, Task(task_id=f"t{number}", max_pages=9).value()))
 
-    async def end() -> None:
-        states = TaskStates(board, "p", lambda key, _: told.append(key), Mock())
-        for number in range(450):
-            state = states.of(f"t{number}")
-            assert state is not None
-            state.claim_more()
-        states.close()
+    states = TaskStates(board, "p", lambda key, _: told.append(key), Mock())
+    for number in range(450):
+        state = states.of(f"t{number}")
+        assert state is not None
+        state.claim_more()
+    states.close()
 
-    asyncio.run(end())
     assert len(set(told)) == 450

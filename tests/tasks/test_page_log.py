@@ -200,7 +200,7 @@ def away(real: Any, failures: int) -> Any:
 
 
 @pytest.mark.parametrize("failures", [0, 3])
-def test_nothing_is_counted_before_its_pages_are_durable(
+async def test_nothing_is_counted_before_its_pages_are_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     monkeypatch.setattr(page_log, "_PAUSE_SECONDS", 0.01)
@@ -214,20 +214,18 @@ def test_nothing_is_counted_before_its_pages_are_durable(
         pages: int = found.counts["t"].pages
         return pages
 
-    async def write() -> None:
-        with closing(log.producer()) as real:
-            lines = PageLog(log, away(real, failures), TOPIC, Background(lambda error: pytest.fail(repr(error))))
-            lines.add("t", [], lambda: told.append(-1))
-            for number in range(7):
-                page = CountedPage(number % 5, 1, True, None)
-                lines.add("t", [page], lambda: told.append(stored()))
-                lines.look()
-                await asyncio.sleep(0.002)
-            while lines.is_writing:
-                lines.look()
-                await asyncio.sleep(0.002)
+    with closing(log.producer()) as real:
+        lines = PageLog(log, away(real, failures), TOPIC, Background(lambda error: pytest.fail(repr(error))))
+        lines.add("t", [], lambda: told.append(-1))
+        for number in range(7):
+            page = CountedPage(number % 5, 1, True, None)
+            lines.add("t", [page], lambda: told.append(stored()))
+            lines.look()
+            await asyncio.sleep(0.002)
+        while lines.is_writing:
+            lines.look()
+            await asyncio.sleep(0.002)
 
-    asyncio.run(write())
     assert told[0] == -1
     assert len(told) == 8
     assert all(count >= min(number, 5) for number, count in enumerate(told[1:], 1))

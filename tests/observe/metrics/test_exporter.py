@@ -149,16 +149,14 @@ def test_a_blocked_event_loop_is_not_healthy_and_metrics_go_on(tmp_path: Path) -
     assert found["after"] == (200, b"ok\n")
 
 
-def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
-    async def look() -> list[tuple[int, bytes]]:
-        exporter = Exporter()
-        await exporter.open("127.0.0.1", 0, 0)
-        paths = ("/healthz", "/readyz", "/metrics")
-        found = [await asyncio.to_thread(get, exporter._server.server_address[1], path) for path in paths]
-        await exporter.close()
-        return found
-
-    healthz, readyz, metrics = asyncio.run(look())
+async def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
+    exporter = Exporter()
+    await exporter.open("127.0.0.1", 0, 0)
+    port = exporter._server.server_address[1]
+    healthz, readyz, metrics = [
+        await asyncio.to_thread(get, port, path) for path in ("/healthz", "/readyz", "/metrics")
+    ]
+    await exporter.close()
     assert healthz[0] == 200
     assert readyz == (503, b"the crawl is not open yet\n")
     assert metrics[0] == 503
