@@ -559,19 +559,13 @@ class HasABrokenPageResult(Raises):
 
 
 @pytest.mark.parametrize("spider", [Raises, RaisesHalfWay, WantsItemsAlone, HasABrokenPageResult])
-def test_a_callback_that_raises_leaves_the_page_as_it_was_received(spider: type[SeedSpider], tmp_path: Path) -> None:
-    """Whatever sort of callback it is."""
-    document = document_of(tmp_path, spider)
-    assert (document["body"], document["description"]) == (BODY, "ValueError in the spider: on purpose")
-
-
-@pytest.mark.parametrize("spider", [Raises, RaisesHalfWay])
-def test_the_traceback_begins_with_the_line_of_the_spider(
+def test_a_callback_that_raises_leaves_the_page_as_it_was_received(
     spider: type[SeedSpider], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """How the engine came there is the same for all."""
-    document_of(tmp_path, spider)
-    (record,) = [record for record in caplog.records if "Spider error" in record.getMessage()]
+    """The traceback begins with the line of the spider: how the engine came there is the same for all."""
+    document = document_of(tmp_path, spider)
+    assert (document["body"], document["description"]) == (BODY, "ValueError in the spider: on purpose")
+    record = next(record for record in caplog.records if "Spider error" in record.getMessage())
     assert [frame.name for frame in traceback.extract_tb(record.exc_info[2])] == ["parse"]
 
 
