@@ -17,7 +17,7 @@ from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.ending import TaskEnding
 from tests.commands.project import Project
-from tests.tasks.test_control import SendingLog
+from tests.tasks.test_pause_and_cancel import SendingLog
 
 LETTERS = "seeds.dead-letters"
 TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})

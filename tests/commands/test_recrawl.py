@@ -28,9 +28,8 @@ from tests.commands.project import Project
 from tests.commands.test_task import shown
 from tests.in_process.engine import ANSWERS, crawl
 from tests.in_process.engine import page as html
-from tests.tasks.test_control import SendingLog, declare
 from tests.tasks.test_end_in_crawl import events, told
-from tests.tasks.test_pause_and_cancel import declare
+from tests.tasks.test_pause_and_cancel import SendingLog, declare
 
 RULES = CheckRules(3600, 2_592_000, 86_400, 21_600, 10, 3)
 NAMES = (

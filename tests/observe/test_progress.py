@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position
 from site_spider.ledger.metadata import Ahead, encode
 from site_spider.observe import progress

@@ -48,7 +48,7 @@ from site_spider.tasks.tracker import Group, Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_control import TOPICS, SendingLog, declare, desk, seeds
+from tests.tasks.test_pause_and_cancel import TOPICS, SendingLog, declare, desk, seeds
 
 KEY = "a key of the group for tests"
 

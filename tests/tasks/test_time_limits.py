@@ -23,7 +23,7 @@ from site_spider.tasks.board import Board, BrokerClock, note_key
 from site_spider.tasks.budgets import TimeLimits, passed
 from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
-from tests.tasks.test_control import SendingLog, declare, desk, seeds
+from tests.tasks.test_pause_and_cancel import SendingLog, declare, desk, seeds
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
