@@ -490,8 +490,8 @@ class KafkaSeedLog(SeedLog):
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
         self._admin.poll(0)  # lets the client say why
-        # a frame of the traceback has the client, whose end may wait, and not where this is caught
-        unavailable = self._words.unavailable(error.with_traceback(None))
+        error.with_traceback(None)  # a frame has the client, whose end may wait, and not where this is caught
+        unavailable = self._words.unavailable(error)
         # measured: after an outage this client goes on failing at once, though the servers are back
         self._words = LastErrors(self.address)
         self._admin = self._config.made(AdminClient, self._config.admin(self._words))
