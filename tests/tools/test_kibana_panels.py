@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from scrapy.http import Response
 
 from site_spider import settings as project
 from site_spider.spiders.crawl_spider import SeedSpider
+from tests.adapters.raw_server import Asked, answering, said
 from tests.contracts.sinks import drop_index
 from tests.in_process.engine import crawl
 from tests.real_servers import elasticsearch_client
@@ -145,28 +144,13 @@ VIEWS = {
 }
 
 
-class Pages(BaseHTTPRequestHandler):
-    """Pages with links, a redirect, and failures of each kind."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        status = int(self.path[1:4]) if self.path[1:4].isdigit() else 200
-        links = "".join(f'<a href="/{name}">x</a>' for name in ("a", "b", "404", "302"))
-        body = (
-            b"User-agent: *\nDisallow: /private"
-            if self.path == "/robots.txt"
-            else f"<html lang=fr><p>Café {links}".encode()
-        )
-        self.send_response(status)
-        self.send_header("Location", "/a")
-        self.send_header("Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
+def page(asked: Asked) -> bytes:
+    """With links; a redirect, and failures of each kind."""
+    if asked.path == "/robots.txt":
+        return said(b"User-agent: *\nDisallow: /private", kind="text/plain")
+    status = int(asked.path[1:4]) if asked.path[1:4].isdigit() else 200
+    links = "".join(f'<a href="/{name}">x</a>' for name in ("a", "b", "404", "302"))
+    return said(f"<html lang=fr><p>Café {links}".encode(), status, "text/html; charset=utf-8", b"Location: /a\r\n")
 
 
 class WithItems(SeedSpider):
@@ -181,11 +165,9 @@ class WithItems(SeedSpider):
 def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) -> Iterator[dict[str, str]]:
     """The names of the indices that a crawl of a loopback site has written."""
     indices = {name: f"kibana-{name.split('_')[1].lower()}-{uuid.uuid4().hex}" for name in SETTINGS.values()}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with socket.socket() as closed:
+    with answering(page) as site, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        site, nobody = f"http://127.0.0.1:{server.server_port}", f"http://127.0.0.1:{closed.getsockname()[1]}"
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
         seeds: list[Any] = [
             {"url": url, "meta": {"task_id": "spring"}}
             for url in (f"{site}/start", f"{site}/503", f"{site}/private", f"{nobody}/", "http://nohost.invalid/")
@@ -204,8 +186,6 @@ def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) 
             SITE_ELASTICSEARCH_HOSTS=elasticsearch_hosts,
             **indices,
         )
-    server.shutdown()
-    server.server_close()
     assert found.exit_code == 0
     with elasticsearch_client(elasticsearch_hosts) as client:
         client.indices.refresh(index=",".join(indices.values()))
