@@ -50,12 +50,13 @@ def test_a_batch_is_due_by_count() -> None:
 
 
 def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
-    """A lone record leaves after the age limit, and `next_at` says when."""
+    """It leaves after the age limit, and `next_at` says when."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", now=5)
+    accept(batcher, "b", now=5.5)
     assert batcher.take(5.9) is None
     assert batcher.next_at(5.9) == 6
-    assert keys_of(batcher.take(6)) == ["a"]
+    assert keys_of(batcher.take(6)) == ["a", "b"]
     assert batcher.next_at(6) is None
 
 
