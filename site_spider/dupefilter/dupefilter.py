@@ -90,7 +90,7 @@ class Seen(SeedListener):
         return self._seeds.get(page) or self._spilled.get(page)
 
     def after(self, seed: Hashable, then: Callable[[], None]) -> None:
-        """Call it when a seed that something is in flight for has ended, well or not, or goes elsewhere."""
+        """Call it when a seed that something is in flight for ends, or goes elsewhere; what it met is still known."""
         self._then.setdefault(seed, []).append(then)
 
     def begin(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> bool:
@@ -132,26 +132,21 @@ class Seen(SeedListener):
                 self.done.add(page if isinstance(page, bytes) else page[1])
             elif self._spilled.get(page) == seed:
                 self._spilled[page] = None
-        self._tell(seed)
 
     def ended(self, entry: SeedInFlight) -> None:
         if entry.outcome is Outcome.RESULT:
             self.complete(entry)
-        else:
-            self.fenced(entry)  # what did not end well may be sent, or put back, and is wanted then
+        self.fenced(entry)  # what did not end well may be sent, or put back, and is wanted then
 
     def fenced(self, entry: SeedInFlight) -> None:
         """It goes to another process: its pages count as never met, and as never spilled."""
+        for then in self._then.pop(entry, ()):
+            then()
         for page in self._met_for.pop(entry, ()):
             if self._seeds.get(page) == entry:
                 del self._seeds[page]
             elif self._spilled.get(page) == entry:
                 del self._spilled[page]
-        self._tell(entry)
-
-    def _tell(self, seed: Hashable) -> None:
-        for then in self._then.pop(seed, ()):
-            then()
 
     leaves = fenced  # what comes back is no duplicate of it
 
@@ -399,11 +394,12 @@ def usual_form(settings: BaseSettings) -> UrlForm | None:
 #
 # A seed is looked at between the seed queue and the frontier, so one that is sorted out takes no turn of its host. It
 # ends as `filtered`, without a result, when its page is done. While that is in flight for another seed it waits for
-# the end of that one: its next owner may know that page as done, and have left ours to this message.
+# the end of that one: its next owner may know that page as done, and have left ours to this message. It ends with one
+# that has failed, or many would fail one after the other, each with its retries.
 
 logger = logging.getLogger(__name__)
 
-_Pair = tuple[SeedInFlight, Request | None]
+_Asked = tuple[SeedInFlight, Request | None, bool]  # the last: its page was in flight for a seed that has failed
 
 
 class ForeignPages:
@@ -450,7 +446,7 @@ class SeedFilter(ForeignPages):
         self._completion = completion
         self._spider = spider
         self._background = background
-        self._asked: deque[list[_Pair]] = deque()  # and answered
+        self._asked: deque[list[_Asked]] = deque()  # and answered
 
     def begins(self, request: Request, job: Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
@@ -461,48 +457,49 @@ class SeedFilter(ForeignPages):
 
         At once: a seed that stayed would be compared with itself the next time.
         """
-        fresh: list[_Pair] = []
+        fresh: list[_Asked] = []
         for waiting in self._queue.remove(self._is_sorted):
             spilled = waiting.seed.spilled
             is_compared = self._all_seeds if spilled is None else spilled.is_link
             request = self._request(waiting) if is_compared and not waiting.seed.dont_filter else None
-            fresh.append((waiting, request))
+            fresh.append((waiting, request, False))
         if fresh and self._dupefilter.is_elsewhere:
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
         while self._asked:
-            for pair in self._asked.popleft():
-                self._decide(*pair)
+            for asked in self._asked.popleft():
+                self._decide(*asked)
 
     def _is_sorted(self, waiting: SeedInFlight) -> bool:
         """With SITE_FILTER_SEEDS each keeps its place among the others."""
         spilled = waiting.seed.spilled
         return self._all_seeds or (spilled is not None and spilled.is_link and not waiting.seed.dont_filter)
 
-    async def _ask(self, fresh: list[_Pair]) -> None:
+    async def _ask(self, fresh: list[_Asked]) -> None:
         try:
-            await self._dupefilter.prefetch(request for _, request in fresh if request is not None)
+            await self._dupefilter.prefetch(request for _, request, _ in fresh if request is not None)
         except Exception:  # the seeds go on all the same
             logger.exception("Seeds could not be looked up in the dupefilter")
         self._asked.append(fresh)
         self._queue.look()
 
-    def _decide(self, waiting: SeedInFlight, request: Request | None) -> None:
+    def _decide(self, waiting: SeedInFlight, request: Request | None, has_failed: bool) -> None:
         if not waiting.live:
             return  # its partition went elsewhere meanwhile
-        if request is None or not self._is_known(waiting, request):
+        if request is None or not (has_failed or self._is_known(waiting, request)):
             self._queue.push(waiting)
-        elif (seed := self._dupefilter.in_flight_for(request)) is None:
+        elif has_failed or (seed := self._dupefilter.in_flight_for(request)) is None:
             self._dupefilter.log(request, self._spider)
             self._completion.end_as(waiting, Outcome.FILTERED)
         elif waiting.is_suspected:  # what it would wait for may wait until this one was done alone
             self._queue.push(waiting)
         else:
-            self._dupefilter.seen.after(seed, partial(self._decide_again, waiting, request))
+            self._dupefilter.seen.after(seed, partial(self._decide_again, waiting, request, seed))
 
-    def _decide_again(self, waiting: SeedInFlight, request: Request) -> None:
-        self._asked.append([(waiting, request)])
+    def _decide_again(self, waiting: SeedInFlight, request: Request, first: Any) -> None:
+        has_failed = first.outcome is Outcome.FAILURE and not first.holds
+        self._asked.append([(waiting, request, has_failed and self._dupefilter.in_flight_for(request) is first)])
         self._queue.look()
 
     def _is_known(self, waiting: SeedInFlight, request: Request) -> bool:

@@ -182,6 +182,22 @@ def test_a_seed_whose_page_is_in_flight_for_another_one_ends_behind_that(tmp_pat
     assert crawled.lag == 0
 
 
+def test_seeds_of_a_page_that_fails_end_with_the_first(tmp_path: Path) -> None:
+    """They would fail one after the other, each with its retries, and nothing behind them could be committed."""
+    visits: list[Request] = []
+
+    def fails(request: Request) -> Response:
+        visits.append(request)
+        raise OSError("nobody there")
+
+    ANSWERS["/a"] = fails
+    again = [seed("a", meta={"url_id": f"again {number}"}) for number in range(5)]
+    crawled = crawl(tmp_path, [seed("a"), *again], SITE_FILTER_SEEDS=True)
+    assert outcomes(crawled) == {"completed_with_failure": 1, "filtered": 5}
+    assert len(visits) == 2
+    assert crawled.lag == 0
+
+
 def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     """Scrapy's own dupefilter would take a replayed seed for a duplicate of itself."""
     nothing: Any = None
