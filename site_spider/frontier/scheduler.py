@@ -84,12 +84,13 @@ class Queues:
         """Let the seeds that may begin wait among the requests, each for its host."""
         if self.seeds.is_due:
             self._sort_seeds()
+            self.seeds.is_due = False  # one that ends in what follows may have others looked at again
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
             if waiting.live and self._quarantine.may_begin(waiting):
                 self._admit(waiting)
             elif waiting.live:
                 self.room.keeps_back.append(waiting)
-        while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
+        while (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
         self._quarantine.proceed_alone()  # the next suspect begins, if it may, when nothing else is under way
 

@@ -33,7 +33,7 @@ class SeedQueue:
         self, wake: Callable[[], None], make: OwnRequest | None = None, check: Callable[[Seed], Seed] | None = None
     ) -> None:
         self.wake = wake
-        self.is_due = False  # something came since it was emptied
+        self.is_due = False  # something came since it was sorted
         self._make = make  # of the spider, for seeds without a URL
         self._check = check  # of what is in order, but cannot be done here; raises SeedError
         self._waiting: deque[SeedInFlight] = deque()
@@ -66,10 +66,7 @@ class SeedQueue:
 
     def pop(self) -> SeedInFlight | None:
         """The next seed; None when none is here at the moment."""
-        if self._waiting:
-            return self._waiting.popleft()
-        self.is_due = False
-        return None
+        return self._waiting.popleft() if self._waiting else None
 
     def remove(self, unwanted: Callable[[SeedInFlight], bool]) -> list[SeedInFlight]:
         """Take out the seeds that `unwanted` picks."""

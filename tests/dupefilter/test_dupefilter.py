@@ -18,6 +18,8 @@ from site_spider import settings as settings_module
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
+from site_spider.frontier.politeness import PoliteFrontier
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import page_fingerprint, url_id
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
@@ -196,6 +198,20 @@ def test_seeds_of_a_page_that_fails_end_with_the_first(tmp_path: Path) -> None:
     assert outcomes(crawled) == {"completed_with_failure": 1, "filtered": 5}
     assert len(visits) == 2
     assert crawled.lag == 0
+
+
+def test_a_seed_does_not_wait_for_one_that_cannot_be_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That ends while the seeds of the same poll are queued; nobody else says that this one may be looked at again."""
+    put_seed, failing = PoliteFrontier.put_seed, ["settings of its host"]
+
+    def put(room: PoliteFrontier, waiting: SeedInFlight) -> None:
+        if failing:
+            raise ConfigError(failing.pop())
+        put_seed(room, waiting)
+
+    monkeypatch.setattr(PoliteFrontier, "put_seed", put)
+    crawled = crawl(tmp_path, [seed("a"), seed("a")], SITE_FILTER_SEEDS=True)
+    assert outcomes(crawled) == {"completed_with_result": 1, "dead_lettered": 1}
 
 
 def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
