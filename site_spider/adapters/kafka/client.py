@@ -252,7 +252,8 @@ _SUSPICIOUS = frozenset({
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # theirs, or ours of their certificate
-_OAUTH_AWAY = "Failed to acquire SASL OAUTHBEARER token"  # its server may be away: it says nothing of the login
+# Its server may be away, which says nothing of the login, unless it answers with an error of RFC 6749.
+_OAUTH_AWAY = re.compile(r"Failed to acquire SASL OAUTHBEARER token(?!.*\b(?:invalid|unauthorized)_)", re.DOTALL)
 _LOGIN = "the login and the certificates of SITE_KAFKA_OPTIONS"
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
@@ -293,7 +294,7 @@ class LastErrors:
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.said = error.str()
-            self.is_refusal = error.code() in _REFUSALS and not self.said.startswith(_OAUTH_AWAY)
+            self.is_refusal = error.code() in _REFUSALS and not _OAUTH_AWAY.match(self.said)
 
     def unavailable(self, error: KafkaException) -> LogUnavailable:
         why = self.said or error.args[0].str()

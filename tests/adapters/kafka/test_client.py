@@ -291,6 +291,21 @@ def test_a_start_waits_for_a_server_of_tokens_that_is_away(nobody: str) -> None:
         log.check(1.0)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_refusal"),
+    [
+        ("Failed to connect to tokens.test port 443 (-1)", False),
+        ('{"error": "temporarily_unavailable"} (503)', False),
+        ('{\n "error": "invalid_client",\n "error_description": "Bad secret"}', True),
+        ('{"error":"unauthorized_client"}', True),
+    ],
+)
+def test_a_server_of_tokens_that_refuses_the_login_is_not_away(said: str, is_refusal: bool) -> None:
+    words = LastErrors("k:9")
+    words(KafkaError(KafkaError._AUTHENTICATION, f"Failed to acquire SASL OAUTHBEARER token: {said}"))
+    assert words.is_refusal is is_refusal
+
+
 def test_a_client_that_is_given_up_does_not_live_on_in_its_error(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end waits for names and tokens that are asked for: up to 20 s, on the event loop if the error is there."""
     monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.1)
