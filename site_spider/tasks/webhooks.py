@@ -7,6 +7,7 @@ and `generation` name an event, so a receiver that gets one twice knows it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -35,6 +36,7 @@ class Webhooks(GroupWork):
         self._secret, self._may_reach = secret, may_reach
         self._open: set[str] = set()  # tasks whose webhook may have to be sent
         self._posts: Counter[str] = Counter()  # by receiver
+        self._places = asyncio.Semaphore(_MOST_POSTS)  # taken in turns: many receivers may hang
 
     def heard(self, task_ids: Collection[str]) -> None:
         self._open.update(task_ids)
@@ -58,7 +60,7 @@ class Webhooks(GroupWork):
             elif now >= at:
                 due[urlsplit(task.webhook).netloc].append(task_id)
         for receiver, task_ids in due.items():
-            free = min(_MOST_TO_ONE - self._posts[receiver], _MOST_POSTS - self._posts.total(), len(task_ids))
+            free = min(_MOST_TO_ONE - self._posts[receiver], len(task_ids))
             for number in range(free):
                 share = task_ids[number::free]
                 self._busy.update(share)
@@ -67,13 +69,17 @@ class Webhooks(GroupWork):
 
     async def _send_all(self, receiver: str, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
-            task, ending = self._board.task(task_id), self._control.get(task_id)
-            ended = ending.ended if ending and due_at(ending) is not None else None  # sent meanwhile, or news
-            if self._has_first() and task and task.webhook and ending and ended:
-                await self._send(task_id, task.webhook, ending, ended)
-            else:
-                self._busy.discard(task_id)
+            async with self._places:
+                await self._send_one(task_id)
         self._posts -= Counter([receiver])
+
+    async def _send_one(self, task_id: str) -> None:
+        task, ending = self._board.task(task_id), self._control.get(task_id)
+        ended = ending.ended if ending and due_at(ending) is not None else None  # sent meanwhile, or news
+        if self._has_first() and task and task.webhook and ending and ended:
+            await self._send(task_id, task.webhook, ending, ended)
+        else:
+            self._busy.discard(task_id)
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):
