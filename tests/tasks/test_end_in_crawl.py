@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from itertools import islice, repeat
@@ -546,6 +546,13 @@ def attempts(folder: Path) -> list[int]:
     return [] if ending is None or ending.attempts is None else [each.status for each in ending.attempts.made]
 
 
+def signature(headers: Mapping[str, str], body: bytes) -> str:
+    """With the key of the group."""
+    secret = hmac.new(KEY.encode(), b"site_spider webhook", "sha256").hexdigest().encode()
+    signed = headers["x-site-spider-timestamp"].encode() + b"." + body
+    return "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
+
+
 def test_a_webhook_is_signed_and_kept_with_its_attempt(tmp_path: Path, receiver: Receiver) -> None:
     declare(tmp_path, webhook=receiver.url)
     produce(tmp_path)
@@ -553,9 +560,7 @@ def test_a_webhook_is_signed_and_kept_with_its_attempt(tmp_path: Path, receiver:
     [(_, _, headers, body)] = receiver.requests
     assert json.loads(body) == events(tmp_path)[0]
     assert headers["x-site-spider-event-id"] == "t.1"
-    secret = hmac.new(KEY.encode(), b"site_spider webhook", "sha256").hexdigest().encode()
-    signed = headers["x-site-spider-timestamp"].encode() + b"." + body
-    assert headers["x-site-spider-signature"] == "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
+    assert headers["x-site-spider-signature"] == signature(headers, body)
 
 
 def test_a_webhook_does_not_reach_a_private_address(tmp_path: Path, receiver: Receiver) -> None:
