@@ -27,9 +27,11 @@ def test_commits_are_counted_within_what_is_kept() -> None:
     """What retention has removed is neither done nor lag; what of it was not done is counted as deleted."""
     nothing_committed = of_partition(partition(4, 10))
     below_the_start = of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),))))
+    behind = of_partition(partition(10, 12, 2, Ahead(8, ((4, 7),))))  # also what was handed out
     beyond_the_end = of_partition(partition(0, 10, 12, Ahead(15, ((13, 14),))))  # went on between the two questions
     unreadable = of_partition(PartitionProgress(SEEDS, 0, 10, Position(4, "something else")))
     assert nothing_committed == Progress(0, 0, 6, 10)
+    assert behind == Progress(0, 0, 2, 12, deleted=5)
     assert below_the_start == Progress(1, 1, 3, 10, deleted=2)
     assert beyond_the_end == Progress(10, 0, 0, 10)
     assert unreadable == Progress(4, 0, 6, 10)
