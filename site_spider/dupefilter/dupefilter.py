@@ -399,6 +399,7 @@ def usual_form(settings: BaseSettings) -> UrlForm | None:
 
 logger = logging.getLogger(__name__)
 
+_MOST_AT_ONCE = 500  # that waited for one seed: the event loop goes on in between
 _Asked = tuple[SeedInFlight, Request | None, bool]  # the last: its page was in flight for a seed that has failed
 
 
@@ -467,9 +468,11 @@ class SeedFilter(ForeignPages):
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
-        while self._asked:
+        for _ in range(min(len(self._asked), _MOST_AT_ONCE)):
             for asked in self._asked.popleft():
                 self._decide(*asked)
+        if self._asked:
+            self._queue.look()
 
     def _is_sorted(self, waiting: SeedInFlight) -> bool:
         """With SITE_FILTER_SEEDS each keeps its place among the others."""

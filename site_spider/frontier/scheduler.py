@@ -83,8 +83,8 @@ class Queues:
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         if self.seeds.is_due:
+            self.seeds.is_due = False  # there may be more to sort then
             self._sort_seeds()
-            self.seeds.is_due = False  # one that ends in what follows may have others looked at again
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
             if waiting.live and self._quarantine.may_begin(waiting):
                 self._admit(waiting)

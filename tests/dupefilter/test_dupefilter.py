@@ -16,10 +16,11 @@ from scrapy.utils.request import RequestFingerprinter
 
 from site_spider import settings as settings_module
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.dupefilter import dupefilter as dupefilter_module
 from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.ledger.ledger import SeedInFlight
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import page_fingerprint, url_id
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
@@ -198,6 +199,25 @@ def test_seeds_of_a_page_that_fails_end_with_the_first(tmp_path: Path) -> None:
     assert outcomes(crawled) == {"completed_with_failure": 1, "filtered": 5}
     assert len(visits) == 2
     assert crawled.lag == 0
+
+
+def test_seeds_that_waited_for_one_are_looked_at_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop goes on in between."""
+    monkeypatch.setattr(dupefilter_module, "_MOST_AT_ONCE", 2)
+    ended: list[int] = []
+    sort_seeds = SeedFilter.sort_seeds
+
+    def sort(pages: SeedFilter) -> None:
+        before = pages._completion.ledger.outcomes[Outcome.FILTERED]
+        sort_seeds(pages)
+        ended.append(pages._completion.ledger.outcomes[Outcome.FILTERED] - before)
+
+    monkeypatch.setattr(SeedFilter, "sort_seeds", sort)
+    crawled = crawl(tmp_path, [seed("a")] * 6, SITE_FILTER_SEEDS=True)
+    assert outcomes(crawled) == {"completed_with_result": 1, "filtered": 5}
+    assert max(ended) == 2
 
 
 def test_a_seed_does_not_wait_for_one_that_cannot_be_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
