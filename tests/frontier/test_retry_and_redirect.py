@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
@@ -22,6 +23,7 @@ from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.retry_and_redirect import PatientRetryMiddleware, read_limits
 from site_spider.frontier.waiter import Waiter
 from site_spider.ledger.ledger import SeedInFlight
+from site_spider.service.service import SeedService
 from tests.frontier.test_backoff import date
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -235,3 +237,16 @@ def test_a_retry_is_served_though_seeds_keep_coming(tmp_path: Path, script: Scri
     seeds = [seed("/retried"), *(seed(f"/{number}") for number in range(150))]
     crawl(tmp_path, seeds, CONCURRENT_REQUESTS=1, SITE_MAX_WAIT_SECONDS=1, SITE_MAX_SEEDS_IN_FLIGHT=10)
     assert script.moments["/retried"][1] < script.moments["others"][-1] - 0.5
+
+
+def test_no_request_is_remembered_that_has_come_back(tmp_path: Path, script: Script) -> None:
+    script.has("/a", 503, 200)
+    rooms: list[Any] = []
+
+    def until(crawler: Crawler) -> bool:
+        parts = SeedService.of(crawler).parts
+        rooms.append(parts.room)
+        return parts.completion.ledger.consumed == 1 and parts.completion.ledger.in_flight == 0
+
+    crawl(tmp_path, [seed("/a")], until=until)
+    assert rooms[-1].is_idle
