@@ -141,7 +141,7 @@ class OwnerWatch:
 
         Waits for 6 s at most. True when the servers do not tell.
         """
-        known = assignment_of(self._admin(), self._group, self._topics, _ANSWER_SECONDS)
+        known = self._told(_ANSWER_SECONDS)
         if known is None:
             return True
         had = next((owned for member, owned in known.owned.items() if member.startswith(f"{name}-")), None)
@@ -155,8 +155,16 @@ class OwnerWatch:
         if now < self._ask_at:
             return False
         self._ask_at = now + LOOK_SECONDS
-        found = assignment_of(self._admin(), self._group, self._topics, _LOOK_ANSWER_SECONDS)
+        found = self._told(_LOOK_ANSWER_SECONDS)
         return found is not None and self._judge(found, member_id, now)
+
+    def _told(self, seconds: float) -> GroupAssignment | None:
+        try:
+            admin = self._admin()
+        except KafkaException as error:  # half of new certificates is there, say
+            logger.debug("A group is not asked for: %s", error)
+            return None
+        return assignment_of(admin, self._group, self._topics, seconds)
 
     def _judge(self, found: GroupAssignment, member_id: Callable[[], str], now: float) -> bool:
         unowned = found.unowned if found.is_settled and found.owned else frozenset()

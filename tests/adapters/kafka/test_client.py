@@ -16,8 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters import files
 from site_spider.adapters.kafka import transactions
+from site_spider.adapters.kafka.assignment import OwnerWatch
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
 from site_spider.adapters.kafka.member_name import MemberSlot
+from site_spider.adapters.kafka.positions import TopicIds
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.errors import ConfigError, LogUnavailable
@@ -269,6 +271,8 @@ def test_a_client_that_has_to_be_made_meanwhile_waits_for_the_rest_of_the_files(
     after.give_to_client(tmp_path / "used", "client.pem")
     with pytest.raises(ConfigError, match=r"ssl\.key\.location is"):
         made(replace(config))
+    watch = OwnerWatch(TopicIds(config).client, "group", ["seeds"])  # which a member asks before it joins
+    assert (watch.owes_join("member"), watch.is_to_rejoin(str, 0.0)) == (True, False)
     monkeypatch.setattr("site_spider.adapters.kafka.client._REST_SECONDS", 0.0)
     with pytest.raises(LogUnavailable, match=r"ssl\.key\.location is"):
         made()
