@@ -194,6 +194,15 @@ def test_items_are_given_one_by_one_within_the_time() -> None:
     assert got == [1, 2]
 
 
+async def test_a_generator_that_panics_is_an_ordinary_error() -> None:
+    def generator() -> Any:
+        yield 1
+        raise Panic("x")
+
+    with pytest.raises(CallbackBroken, match="Panic: x"):
+        list(guarded(generator, 10)())
+
+
 async def test_what_ends_the_process_ends_it() -> None:
     def leaving() -> None:
         raise SystemExit(3)
