@@ -83,7 +83,7 @@ class Queues:
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         if self.seeds.is_due:
-            self.seeds.is_due = False  # there may be more to sort then
+            self.seeds.begin_sorting()
             self._sort_seeds()
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
             if waiting.live and self._quarantine.may_begin(waiting):

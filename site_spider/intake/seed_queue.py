@@ -58,6 +58,10 @@ class SeedQueue:
         self.is_due = True
         self.wake()
 
+    def begin_sorting(self) -> None:
+        """What comes from here on is to be sorted once more."""
+        self.is_due = False
+
     def let_begin(self, waiting: SeedInFlight) -> None:
         """One that was kept elsewhere may begin, unless its partition has left meanwhile."""
         if waiting.live:
