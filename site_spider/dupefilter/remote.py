@@ -1,4 +1,4 @@
-"""What this process knows of a store of marks outside it.
+"""Which store keeps the marks, and what this process knows of one outside it.
 
 Theory of operation. Scrapy asks for one request at a time and cannot wait. So questions and
 answers go round it: before requests are handed to the scheduler, `unknown` picks those that
