@@ -211,7 +211,7 @@ class Command(SiteCommand):
             print(f"serving on port {port}", file=sys.stderr)
             sys.stdout.flush()
             while True:
-                signal.pause()
+                runtime.sleep(1)  # `signal.pause` would wait for ever when the signal comes just before it
 
     def _produce(self, lines: list[str]) -> None:
         topic = Tiers.of(self.options).main

@@ -53,7 +53,7 @@ def main(folder: Path, arguments: list[str]) -> None:
     if word.startswith("exit-"):
         sys.exit(int(word.removeprefix("exit-")))
     while True:
-        signal.pause()
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
