@@ -56,7 +56,7 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.download.proxies.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {
-    "site_spider.dupefilter.dupefilter.SeenLookup": 20,  # for a dupefilter outside the process
+    "site_spider.dupefilter.remote.SeenLookup": 20,  # for a dupefilter outside the process
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
     "site_spider.tasks.unfollowed_links.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sized
+from collections.abc import Callable, Hashable, Iterable, Sized
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import NotConfigured
-from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
@@ -21,7 +19,7 @@ from site_spider import meta_keys, options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Done
-from site_spider.dupefilter.remote import DoneCourier, is_elsewhere, store_class
+from site_spider.dupefilter.remote import DoneCourier, store_class
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import DupeFilterBase, count, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
@@ -543,58 +541,3 @@ def pages_of(
             "remembers requests that were never done; seeds would be lost. Set one of them back."
         )
     return ForeignPages(dupefilter)
-
-
-# --- lookup: looks the links of a page up in advance, for a store outside the process --------------------
-# A spider middleware, so that it works for every callback. It is the last before the engine, so that only
-# what the others let pass is looked up. What does not come this way (the output of errbacks) is compared
-# with what this process knows, and at worst fetched once more.
-
-_BATCH = 500  # requests held back at most: a page seldom has more links
-
-
-class SeenLookup:
-    """Works with any DUPEFILTER_CLASS that has a coroutine method `prefetch(requests)`."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        if not takes_seeds(crawler) or not is_elsewhere(crawler.settings):
-            raise NotConfigured
-        return cls(crawler)
-
-    async def process_spider_output(
-        self,
-        response: Response,  # noqa: ARG002 - as Scrapy calls it
-        result: AsyncIterator[Any],
-    ) -> AsyncIterator[Any]:
-        """Items pass at once, requests in batches."""
-        held: list[Request] = []
-        try:
-            async for output in result:
-                if not isinstance(output, Request):
-                    yield output
-                    continue
-                held.append(output)
-                if len(held) >= _BATCH:
-                    requests, held = held, []
-                    for request in await self._looked_up(requests):
-                        yield request
-        except Exception:
-            # what the callback had yielded before it failed counts, as everywhere in Scrapy
-            for request in await self._looked_up(held):
-                yield request
-            raise
-        for request in await self._looked_up(held):
-            yield request
-
-    async def _looked_up(self, requests: list[Request]) -> list[Request]:
-        prefetch = getattr(getattr(self._crawler.engine.scheduler, "df", None), "prefetch", None)
-        try:
-            if prefetch is not None and requests:
-                await prefetch(requests)
-        except Exception:  # the requests go on all the same
-            logger.exception("Links could not be looked up in the dupefilter")
-        return requests

@@ -25,16 +25,20 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Any, Self, TypeVar
 
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import load_class
+from site_spider.engine.scrapy_parts import load_class, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.outage import Outage, until_there
 
@@ -250,3 +254,58 @@ def is_elsewhere(settings: BaseSettings) -> bool:
     """Whether the store of SITE_DUPEFILTER has to be asked in advance. Raises ConfigError."""
     store = store_class(settings)
     return store is not None and issubclass(store, DoneStore)
+
+
+# --- lookup: looks the links of a page up in advance, for a store outside the process --------------------
+# A spider middleware, so that it works for every callback. It is the last before the engine, so that only
+# what the others let pass is looked up. What does not come this way (the output of errbacks) is compared
+# with what this process knows, and at worst fetched once more.
+
+_HELD_LIMIT = 500  # requests held back at most: a page seldom has more links
+
+
+class SeenLookup:
+    """Works with any DUPEFILTER_CLASS that has a coroutine method `prefetch(requests)`."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        if not takes_seeds(crawler) or not is_elsewhere(crawler.settings):
+            raise NotConfigured
+        return cls(crawler)
+
+    async def process_spider_output(
+        self,
+        response: Response,  # noqa: ARG002 - as Scrapy calls it
+        result: AsyncIterator[Any],
+    ) -> AsyncIterator[Any]:
+        """Items pass at once, requests in batches."""
+        held: list[Request] = []
+        try:
+            async for output in result:
+                if not isinstance(output, Request):
+                    yield output
+                    continue
+                held.append(output)
+                if len(held) >= _HELD_LIMIT:
+                    requests, held = held, []
+                    for request in await self._looked_up(requests):
+                        yield request
+        except Exception:
+            # what the callback had yielded before it failed counts, as everywhere in Scrapy
+            for request in await self._looked_up(held):
+                yield request
+            raise
+        for request in await self._looked_up(held):
+            yield request
+
+    async def _looked_up(self, requests: list[Request]) -> list[Request]:
+        prefetch = getattr(getattr(self._crawler.engine.scheduler, "df", None), "prefetch", None)
+        try:
+            if prefetch is not None and requests:
+                await prefetch(requests)
+        except Exception:  # the requests go on all the same
+            logger.exception("Links could not be looked up in the dupefilter")
+        return requests
