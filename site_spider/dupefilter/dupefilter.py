@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sized
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -235,13 +235,13 @@ class SeenDupeFilter(DupeFilterBase):
         known = self._known(request, job)
         return self._is_known(known, job) if _is_check(job) else self._is_met(known, job)
 
-    def in_flight_for(self, request: Request) -> Hashable | None:
-        """The seed on whose account alone `request_seen` is True of this one; None when its page is done."""
+    def in_flight_for(self, request: Request) -> tuple[Any, bytes] | None:
+        """The seed on whose account alone `request_seen` is True of this one, and the fingerprint; or None."""
         job: Job = request.meta[meta_keys.JOB]
         asks, task = self._asked_of(self._known(request, job), job), _task_of(job)
         if any(ask in self.seen.done for ask in asks):
-            return None
-        return next((seed for ask in asks if (seed := self.seen.in_flight_for(ask, task)) is not None), None)
+            return None  # its page is done
+        return next(((seed, ask) for ask in asks if (seed := self.seen.in_flight_for(ask, task)) is not None), None)
 
     def begins(self, request: Request, job: Job) -> None:
         """The first request of a seed is made: its page has come from the seed topic, and is in flight.
@@ -398,7 +398,15 @@ def usual_form(settings: BaseSettings) -> UrlForm | None:
 logger = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 500  # that waited for one seed: the event loop goes on in between
-_Asked = tuple[SeedInFlight, Request | None, bool]  # the last: its page was in flight for a seed that has failed
+
+
+class _Asked(NamedTuple):
+    """A seed to be decided."""
+
+    seed: SeedInFlight
+    request: Request | None
+    has_failed: bool = False  # its page was in flight for a seed that has failed
+    behind: deque[tuple[SeedInFlight, Request]] | None = None  # those that waited with it, to be decided next
 
 
 class ForeignPages:
@@ -446,6 +454,7 @@ class SeedFilter(ForeignPages):
         self._spider = spider
         self._background = background
         self._asked: deque[list[_Asked]] = deque()  # and answered
+        self._held: dict[tuple[Any, bytes], deque[tuple[SeedInFlight, Request]]] = {}  # see `in_flight_for`
 
     def begins(self, request: Request, job: Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
@@ -461,14 +470,14 @@ class SeedFilter(ForeignPages):
             spilled = waiting.seed.spilled
             is_compared = self._all_seeds if spilled is None else spilled.is_link
             request = self._request(waiting) if is_compared and not waiting.seed.dont_filter else None
-            fresh.append((waiting, request, False))
+            fresh.append(_Asked(waiting, request))
         if fresh and self._dupefilter.is_elsewhere:
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
-        for _ in range(min(len(self._asked), _MOST_AT_ONCE)):
-            for asked in self._asked.popleft():
-                self._decide(*asked)
+        for _ in range(_MOST_AT_ONCE):
+            for asked in self._asked.popleft() if self._asked else ():
+                self._decide(asked)
         if self._asked:
             self._queue.look()
 
@@ -479,28 +488,43 @@ class SeedFilter(ForeignPages):
 
     async def _ask(self, fresh: list[_Asked]) -> None:
         try:
-            await self._dupefilter.prefetch(request for _, request, _ in fresh if request is not None)
+            await self._dupefilter.prefetch(asked.request for asked in fresh if asked.request is not None)
         except Exception:  # the seeds go on all the same
             logger.exception("Seeds could not be looked up in the dupefilter")
         self._asked.append(fresh)
         self._queue.look()
 
-    def _decide(self, waiting: SeedInFlight, request: Request | None, has_failed: bool) -> None:
-        if not waiting.live:
-            return  # its partition went elsewhere meanwhile
+    def _decide(self, asked: _Asked) -> None:
+        behind = asked.behind
+        if asked.seed.live and (place := self._place(asked)) is not None:  # else its partition went elsewhere meanwhile
+            if place not in self._held:
+                self._held[place] = deque()
+                self._dupefilter.seen.after(place[0], partial(self._decide_again, place))
+            self._held[place].append((asked.seed, cast(Request, asked.request)))
+            self._held[place].extend(behind or ())
+        elif behind:
+            self._asked.append([_Asked(*behind.popleft(), asked.has_failed, behind)])
+
+    def _place(self, asked: _Asked) -> tuple[Any, bytes] | None:
+        """Behind what a seed waits; None when it is queued, or ends here."""
+        waiting, request, has_failed, _ = asked
         if request is None or not (has_failed or self._is_known(waiting, request)):
             self._queue.push(waiting)
-        elif has_failed or (seed := self._dupefilter.in_flight_for(request)) is None:
+        elif has_failed or (place := self._dupefilter.in_flight_for(request)) is None:
             self._dupefilter.log(request, self._spider)
             self._completion.end_as(waiting, Outcome.FILTERED)
         elif waiting.is_suspected:  # what it would wait for may wait until this one was done alone
             self._queue.push(waiting)
         else:
-            self._dupefilter.seen.after(seed, partial(self._decide_again, waiting, request, seed))
+            return place
+        return None
 
-    def _decide_again(self, waiting: SeedInFlight, request: Request, first: Any) -> None:
+    def _decide_again(self, place: tuple[Any, bytes]) -> None:
+        first, behind = place[0], self._held.pop(place)
+        waiting, request = behind.popleft()
         has_failed = first.outcome is Outcome.FAILURE and not first.holds
-        self._asked.append([(waiting, request, has_failed and self._dupefilter.in_flight_for(request) is first)])
+        has_failed = has_failed and self._dupefilter.in_flight_for(request) == place
+        self._asked.append([_Asked(waiting, request, has_failed, behind)])
         self._queue.look()
 
     def _is_known(self, waiting: SeedInFlight, request: Request) -> bool:

@@ -234,6 +234,30 @@ def test_a_seed_does_not_wait_for_one_that_cannot_be_queued(tmp_path: Path, monk
     assert outcomes(crawled) == {"completed_with_result": 1, "dead_lettered": 1}
 
 
+def test_what_waits_for_one_seed_is_not_looked_at_anew_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one takes all the others over: thousands of one page, whose task is cancelled, end in linear time."""
+    decide, decided = SeedFilter._decide, []
+    put_seed, queued = PoliteFrontier.put_seed, []
+
+    def count_decided(pages: SeedFilter, *asked: Any) -> None:
+        decided.append(asked)
+        decide(pages, *asked)
+
+    def refuse(room: PoliteFrontier, waiting: SeedInFlight) -> None:
+        queued.append(waiting)
+        if len(queued) < 30:
+            raise ConfigError("settings of its host")
+        put_seed(room, waiting)
+
+    monkeypatch.setattr(SeedFilter, "_decide", count_decided)
+    monkeypatch.setattr(PoliteFrontier, "put_seed", refuse)
+    crawled = crawl(tmp_path, [seed("a")] * 40, SITE_FILTER_SEEDS=True)
+    assert outcomes(crawled) == {"completed_with_result": 1, "dead_lettered": 29, "filtered": 10}
+    assert len(decided) <= 40 * 3
+
+
 def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     """Scrapy's own dupefilter would take a replayed seed for a duplicate of itself."""
     nothing: Any = None

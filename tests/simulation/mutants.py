@@ -126,8 +126,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a link that left is marked with its seed": (Seen.spill, "del self._seeds[page]", "return"),
     "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(", "("),
     "a page under way for one task counts for all": (Seen.begin, "else (task, fingerprint)", "else fingerprint"),
-    "a seed is filtered for a page in flight at once": (SeedFilter._decide,
-        "(seed := self._dupefilter.in_flight_for(request)) is None", "True"),
+    "a seed is filtered for a page in flight at once": (SeedFilter._place,
+        "(place := self._dupefilter.in_flight_for(request)) is None", "True"),
     "another's host is asked": (TopicPartitions.owns, "not count or", "not count or count or"),
     "a page is gone after one check": (recrawl.check_of, "gone >= rules.gone_after", "gone > 0"),
     # exactly-once
