@@ -235,13 +235,13 @@ class SeenDupeFilter(DupeFilterBase):
         known = self._known(request, job)
         return self._is_known(known, job) if _is_check(job) else self._is_met(known, job)
 
-    def in_flight_for(self, request: Request) -> tuple[Any, bytes] | None:
-        """The seed on whose account alone `request_seen` is True of this one, and the fingerprint; or None."""
+    def in_flight_for(self, request: Request) -> tuple[Any, tuple[bytes, ...]] | None:
+        """The seed on whose account alone `request_seen` is True of this one, and what it is compared with; or None."""
         job: Job = request.meta[meta_keys.JOB]
         asks, task = self._asked_of(self._known(request, job), job), _task_of(job)
         if any(ask in self.seen.done for ask in asks):
             return None  # its page is done
-        return next(((seed, ask) for ask in asks if (seed := self.seen.in_flight_for(ask, task)) is not None), None)
+        return next(((seed, asks) for ask in asks if (seed := self.seen.in_flight_for(ask, task)) is not None), None)
 
     def begins(self, request: Request, job: Job) -> None:
         """The first request of a seed is made: its page has come from the seed topic, and is in flight.
@@ -398,6 +398,7 @@ def usual_form(settings: BaseSettings) -> UrlForm | None:
 logger = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 500  # that waited for one seed: the event loop goes on in between
+_Place = tuple[Any, tuple[bytes, ...]]  # see `in_flight_for`
 
 
 class _Asked(NamedTuple):
@@ -454,7 +455,7 @@ class SeedFilter(ForeignPages):
         self._spider = spider
         self._background = background
         self._asked: deque[list[_Asked]] = deque()  # and answered
-        self._held: dict[tuple[Any, bytes], deque[tuple[SeedInFlight, Request]]] = {}  # see `in_flight_for`
+        self._held: dict[_Place, deque[tuple[SeedInFlight, Request]]] = {}
 
     def begins(self, request: Request, job: Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
@@ -505,7 +506,7 @@ class SeedFilter(ForeignPages):
         elif behind:
             self._asked.append([_Asked(*behind.popleft(), asked.has_failed, behind)])
 
-    def _place(self, asked: _Asked) -> tuple[Any, bytes] | None:
+    def _place(self, asked: _Asked) -> _Place | None:
         """Behind what a seed waits; None when it is queued, or ends here."""
         waiting, request, has_failed, _ = asked
         if request is None or not (has_failed or self._is_known(waiting, request)):
@@ -519,7 +520,7 @@ class SeedFilter(ForeignPages):
             return place
         return None
 
-    def _decide_again(self, place: tuple[Any, bytes]) -> None:
+    def _decide_again(self, place: _Place) -> None:
         first, behind = place[0], self._held.pop(place)
         waiting, request = behind.popleft()
         has_failed = first.outcome is Outcome.FAILURE and not first.holds

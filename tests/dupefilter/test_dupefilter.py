@@ -258,6 +258,30 @@ def test_what_waits_for_one_seed_is_not_looked_at_anew_for_each(
     assert len(decided) <= 40 * 3
 
 
+def test_a_seed_does_not_end_with_one_that_is_a_page_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that waits with it is compared with more pages than a seed of a producer is."""
+    put_seed = PoliteFrontier.put_seed
+
+    def put(room: PoliteFrontier, waiting: SeedInFlight) -> None:
+        if waiting.seed.url_id == "first":
+            raise ConfigError("settings of its host")
+        put_seed(room, waiting)
+
+    def fails(request: Request) -> Response:
+        if "utm_source" in request.url:
+            raise OSError("nobody there")
+        return page(request)
+
+    monkeypatch.setattr(PoliteFrontier, "put_seed", put)
+    ANSWERS["/p"] = fails
+    link = seed("p", meta={"url_id": "link", "depth": 1, "site_moved": {"anchor_host": "host.test"}})
+    seeds = [seed("p", meta={"url_id": "first"}), link, seed("p", meta={"url_id": "own"}), seed("p?utm_source=a")]
+    crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True)
+    assert crawled.documents["own"]["status"] == 200
+
+
 def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     """Scrapy's own dupefilter would take a replayed seed for a duplicate of itself."""
     nothing: Any = None
