@@ -19,7 +19,7 @@ from typing import Any, Self
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider import meta_keys
+from site_spider import meta_keys, runtime
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.errors import SinkRejected
 from site_spider.ledger.completion import Job, id_of_page
@@ -66,7 +66,8 @@ def begin(response: Response, job: Job, dupefilter: SeenDupeFilter | None) -> No
     """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for."""
     assert response.request is not None
     if meta_keys.KNOWN_RUN not in response.meta:
-        response.meta[meta_keys.KNOWN_RUN] = 0, max(1, first_written_ms(job.entry.message) - _SKEW_MS)
+        before_ms = min(first_written_ms(job.entry.message), int(runtime.time() * 1000))  # this clock may be behind
+        response.meta[meta_keys.KNOWN_RUN] = 0, max(1, before_ms - _SKEW_MS)
         if dupefilter is not None:
             dupefilter.list_begins(response.request, job)
 

@@ -121,6 +121,17 @@ def test_what_is_new_is_not_missed_while_entries_move_to_the_next_page(tmp_path:
     assert {f"late{number}" for number in range(SIZE)} <= run(tmp_path, listed).items.keys()
 
 
+def test_what_the_crawl_itself_has_stored_is_not_known_where_its_clock_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By five hours, behind that of the broker."""
+    monkeypatch.setattr(known_items, "first_written_ms", lambda message: message.timestamp_ms + 5 * 3_600_000)
+    listed = List(60)
+    new = set(listed.entries)
+    listed.moves = [[f"late{number}" for number in range(SIZE)]]
+    assert new <= run(tmp_path, listed, DOWNLOAD_DELAY=3.0).items.keys()
+
+
 def test_what_the_crawl_itself_has_stored_is_not_known_where_pages_are_sent_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
