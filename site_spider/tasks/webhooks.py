@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from math import inf
 from urllib.parse import urlsplit
 
 from site_spider import runtime, signed_post
@@ -55,7 +56,7 @@ class Webhooks(GroupWork):
         due: defaultdict[str, list[str]] = defaultdict(list)
         for task_id in self._open - self._busy:
             task, ending = self._board.task(task_id), self._control.get(task_id)
-            if not (task and task.webhook and ending) or (at := due_at(ending)) is None:
+            if not (task and task.webhook and ending) or (at := due_at(ending, now)) is None:
                 self._open.discard(task_id)
             elif now >= at:
                 due[urlsplit(task.webhook).netloc].append(task_id)
@@ -75,7 +76,7 @@ class Webhooks(GroupWork):
 
     async def _send_one(self, task_id: str) -> None:
         task, ending = self._board.task(task_id), self._control.get(task_id)
-        ended = ending.ended if ending and due_at(ending) is not None else None  # sent meanwhile, or news
+        ended = ending.ended if ending and due_at(ending, 0.0) is not None else None  # sent meanwhile, or news
         if self._has_first() and task and task.webhook and ending and ended:
             await self._send(task_id, task.webhook, ending, ended)
         else:
@@ -104,9 +105,10 @@ def is_settled(ending: TaskEnding) -> bool:
     return len(made) >= _MOST_ATTEMPTS or any(not attempt.error for attempt in made)
 
 
-def due_at(ending: TaskEnding) -> float | None:
+def due_at(ending: TaskEnding, now: float) -> float | None:
     """The Unix time at which the webhook of the last end is to be tried; None: not before there is news."""
     ended, made = ending.ended, ending.made
     if ended is None or ending.noticed < ended.generation or is_settled(ending):
         return None
-    return made[-1].at_ms / 1000 + _FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1) if made else 0.0
+    tried_at = made[-1].at_ms / 1000 if made else inf  # by a clock that may have been ahead, for hours
+    return now if tried_at > now else tried_at + _FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1)

@@ -553,6 +553,14 @@ def signature(headers: Mapping[str, str], body: bytes) -> str:
     return "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
 
 
+def test_a_webhook_does_not_wait_for_a_clock_that_was_ahead() -> None:
+    """That of the process which had the first partition before."""
+    made = WebhookAttempt(5 * 3_600_000, 503, "refused"), WebhookAttempt(5 * 3_600_000, 503, "refused")
+    ending: Any = SimpleNamespace(ended=SimpleNamespace(generation=1), noticed=1, made=made)
+    assert webhooks.due_at(ending, 60.0) == 60.0
+    assert webhooks.due_at(ending, 5 * 3_600.0) == 5 * 3_600.0 + 120.0
+
+
 def test_a_webhook_is_signed_and_kept_with_its_attempt(tmp_path: Path, receiver: Receiver) -> None:
     declare(tmp_path, webhook=receiver.url)
     produce(tmp_path)
