@@ -398,15 +398,18 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int, parse_flo
 
 # --- Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta ---
 
+CONDITIONS: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
+    "if_changed": boolean,
+    "follow_unchanged": boolean,
+    "etag": validator,
+    "last_modified": validator,
+}
 BESIDE_THE_URL: Final = {
     "task_id": optional_identifier,
     "url_id": identifier,
     "NotExtract": flag,
     "depth": depth,
-    "if_changed": boolean,
-    "follow_unchanged": boolean,
-    "etag": validator,
-    "last_modified": validator,
+    **CONDITIONS,
 }
 
 

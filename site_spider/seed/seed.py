@@ -213,10 +213,7 @@ _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
     "dont_merge_cookies": check.boolean,
     "max_retry_times": lambda field, value: check.integer(field, value, 0, MAX_RETRY_TIMES),
     "download_timeout": lambda field, value: check.seconds(field, value, MAX_TIMEOUT_SECONDS),
-    "if_changed": check.boolean,
-    "follow_unchanged": check.boolean,
-    "etag": check.validator,
-    "last_modified": check.validator,
+    **check.CONDITIONS,
 }
 DIRECTIVES: Final = frozenset(_DIRECTIVES)
 
@@ -239,7 +236,7 @@ def seed_message(
     as the crawler will.
 
     The options fill in where the line says nothing. Fields of meta that stand beside the URL go into meta;
-    `moved` hears their names. Raises SeedError.
+    `moved` hears the names of those that usually stand in meta. Raises SeedError.
     """
     text = line.strip(_BLANKS)
     if not text:
@@ -257,8 +254,8 @@ def seed_message(
         document.update(_with_options(gathered, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     seed = parse_seed(value, needs_url=needs_url)
-    if names:
-        moved(names)
+    if said := [name for name in names if name not in check.CONDITIONS]:  # these usually stand beside the URL
+        moved(said)
     return (host_of(seed.url) or seed.url_id).encode(), value
 
 

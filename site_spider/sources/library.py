@@ -55,6 +55,11 @@ class BadSource(SiteSpiderError):
         super().__init__("\n".join(f"{at}: {one.message}" for at, one in zip(places, mistakes, strict=True)))
         self.mistakes = mistakes
 
+    @property
+    def in_one_line(self) -> str:
+        """For the log, whose records are one line each."""
+        return str(self).replace("\n", "; ")
+
 
 def source_files(folder: Path) -> list[Path]:
     """The files of a folder that are sources, in the order of their names."""
@@ -497,7 +502,7 @@ class SourceFolder:
             await asyncio.sleep(_LOOK_SECONDS)
             before = self.library
             for bad in await asyncio.to_thread(self.look):
-                logger.error("A source file cannot be used; what it said before counts:\n%s", bad)
+                logger.error("A source file cannot be used; what it said before counts: %s", bad.in_one_line)
             if self.library is not before:
                 logger.info("Sources: %s", ", ".join(source.name for source in self.library.enabled) or "none")
 

@@ -259,7 +259,7 @@ class UrlRulesFile:
             await asyncio.sleep(_LOOK_SECONDS)
             before = self.rules
             if (bad := await asyncio.to_thread(self.look)) is not None:
-                logger.error("%s cannot be used; what it said before counts:\n%s", FILE, bad)
+                logger.error("%s cannot be used; what it said before counts: %s", FILE, bad.in_one_line)
             elif self.rules is not before:
                 logger.info("%s: %s was read", FILE, self.path)
 

@@ -51,6 +51,12 @@ def test_fields_of_meta_beside_the_url_go_into_meta():
     assert moved == [["task_id", "depth", "NotExtract"]]
 
 
+def test_conditions_beside_the_url_are_as_documented_and_nothing_is_said_of_them():
+    line = '{"url": "http://a/", "if_changed": true, "etag": "\\"x\\""}'
+    _, value = seed_message(line, moved=pytest.fail)
+    assert json.loads(value)["meta"] == {"if_changed": True, "etag": '"x"'}
+
+
 def test_nothing_is_said_of_a_line_that_is_refused():
     with pytest.raises(SeedError, match="task_id"):
         seed_message('{"url": "http://a/", "task_id": "x", "meta": {"task_id": "y"}}', moved=pytest.fail)

@@ -414,14 +414,15 @@ def test_files_are_followed_within_seconds(tmp_path: Path, caplog: pytest.LogCap
         write(tmp_path / "shop.yaml", "match: {hosts: [a.test]}\ndescription: new")
         while not folder.library.enabled:
             await asyncio.sleep(0.01)
-        write(tmp_path / "shop.yaml", "match: ")
+        write(tmp_path / "shop.yaml", "match: {hsts: [a.test]}")
         while not caplog.records:
             await asyncio.sleep(0.01)
         following.cancel()
 
     virtual_time.run(asyncio.wait_for(run(), 300))
     assert names(folder) == {"new"}
-    assert "what it said before counts" in caplog.text
+    assert "what it said before counts: " in caplog.text
+    assert "\n" not in caplog.messages[-1]
 
 
 # --- the examples of docs/sources.md ---------------------------------------------------------------------
