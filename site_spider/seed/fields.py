@@ -10,7 +10,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from encodings import normalize_encoding
 from encodings.aliases import aliases
 from functools import lru_cache
