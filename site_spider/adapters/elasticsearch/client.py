@@ -105,10 +105,22 @@ class PageNode(BoundedNode):
 def _read_certificates(pool: Any, config: NodeConfig) -> None:
     context = pool.conn_kw["ssl_context"]
     if pool.ca_certs:
-        context.load_verify_locations(**{"capath" if Path(pool.ca_certs).is_dir() else "cafile": pool.ca_certs})
+        with _naming_files(ca_certs=pool.ca_certs):
+            context.load_verify_locations(**{"capath" if Path(pool.ca_certs).is_dir() else "cafile": pool.ca_certs})
     if config.client_cert:
-        context.load_cert_chain(config.client_cert, config.client_key)
+        with _naming_files(client_cert=config.client_cert, client_key=config.client_key):
+            context.load_cert_chain(config.client_cert, config.client_key)
     pool.ca_certs = pool.cert_file = pool.key_file = None
+
+
+@contextmanager
+def _naming_files(**files: object) -> Iterator[None]:
+    """OpenSSL says what is wrong with a file, but not with which."""
+    try:
+        yield
+    except OSError as error:
+        named = ", ".join(f"{option} {path}" for option, path in files.items() if path)
+        raise OSError(f"{named}: {error.strerror or error}") from None
 
 
 def _bounded(pool: Any, most_bytes: int, method: str, target: str, **options: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -79,6 +80,23 @@ def test_options_that_the_client_does_not_take_when_it_asks_are_refused(options:
         made = ElasticsearchSink.from_settings({**settings_of(address), "SITE_ELASTICSEARCH_OPTIONS": options})
         with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS is not what the client takes"):
             asyncio.run(made.open())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ca_certs": "/no/ca.pem"}, "ca_certs /no/ca.pem: No such file or directory"),
+        (
+            {"client_cert": "/no/a.pem", "client_key": "/no/b.pem"},
+            "client_cert /no/a.pem, client_key /no/b.pem: No such",
+        ),
+        ({"ca_certs": __file__}, f"ca_certs {__file__}: .*no certificate"),
+    ],
+)
+def test_a_certificate_that_cannot_be_read_is_named(options: dict[str, str], said: str) -> None:
+    settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=json.dumps(options))
+    with pytest.raises(ConfigError, match=f"not what the client takes: {said}"):
+        ElasticsearchSink.from_settings(settings)
 
 
 def test_a_client_that_looks_for_nodes_asks_nobody_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
