@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from site_spider.results.document import encode
 from site_spider.text import cut, escaped
 
 _SCHEMES = ("redis", "rediss", "unix")
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 _LONGEST_REASON = 300  # characters
@@ -32,7 +34,7 @@ _LONGEST_REASON = 300  # characters
 def client_of(url: str, address: str) -> Redis:
     """A client, not connected yet. Raises ConfigError."""
     try:
-        return Redis.from_url(
+        client = Redis.from_url(
             url,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=_ANSWER_SECONDS,
@@ -43,6 +45,21 @@ def client_of(url: str, address: str) -> Redis:
         raise ConfigError(
             f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
             "does not take, or with values of a wrong type. Leave them out."
+        ) from None
+    for name in _FILES:
+        if path := client.connection_pool.connection_kwargs.get(name):
+            _check_file(address, name, path)
+    return client
+
+
+def _check_file(address: str, name: str, path: str) -> None:
+    """The client names no file, and says that the server cannot be reached."""
+    try:
+        Path(path).open("rb").close()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"SITE_REDIS_URL leads to {address!r}, and its {name} {path} cannot be read: {reason}"
         ) from None
 
 

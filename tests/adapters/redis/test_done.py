@@ -119,6 +119,14 @@ def test_a_fingerprint_in_a_bloom_filter_is_kept_for_one_to_two_times_its_time_t
 # --- addresses ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+def test_a_certificate_that_cannot_be_read_is_named(name: str) -> None:
+    """It was told as a server that cannot be reached."""
+    with pytest.raises(ConfigError, match=f"its {name} /no/such.pem cannot be read: No such file") as caught:
+        RedisDone.from_settings(settings(f"rediss://user:secret@127.0.0.1:9/0?{name}=/no/such.pem"))
+    assert "secret" not in str(caught.value)
+
+
 def test_a_server_that_is_away_is_named_without_its_password() -> None:
     store = RedisDone.from_settings(settings("redis://user:secret@127.0.0.1:9/0"))
     for call in (store.open, lambda: store.known([b"page"]), lambda: store.add([b"page"])):
