@@ -160,12 +160,15 @@ class _Known(NamedTuple):
 
     One for both, as a rule. With SITE_FILTER_SEEDS a seed is never filtered for what its URL is like, so it goes
     by the first alone, which is of the URL itself; the form of links has a fingerprint apart. And a page of a
-    list that ends where it is known is compared with those of the same crawl of the list, and of its seed.
+    list that ends where it is known is compared with those of the same crawl of the list, and of its seed; but
+    it is read again in the place that it had there. Its seed, or one before, is repeated then, or was produced
+    twice at a time, and entries have moved on to it since.
     """
 
     marks: tuple[bytes, ...]
     asks: tuple[bytes, ...]
     asks_of_seed: tuple[bytes, ...] = ()
+    asks_in_place: tuple[bytes, ...] = ()
 
 
 class SeenDupeFilter(DupeFilterBase):
@@ -225,7 +228,8 @@ class SeenDupeFilter(DupeFilterBase):
         if self._courier is not None:
             working_on = current_job()  # of links, which have no job yet
             jobs = ((each, job_of(each) or working_on) for each in requests if not each.dont_filter)
-            await self._courier.ask([ask for request, job in jobs for ask in self._known(request, job).asks])
+            known = [self._known(request, job) for request, job in jobs]
+            await self._courier.ask([ask for one in known for ask in one.asks + one.asks_in_place])
 
     def request_seen(self, request: Request) -> bool:
         """Whether the same request was met before; it is remembered if not."""
@@ -275,8 +279,10 @@ class SeenDupeFilter(DupeFilterBase):
 
     def _is_known(self, known: _Known, job: Job) -> bool:
         task = _task_of(job)
-        of_seed = (self.seen.is_met_for(ask, job.entry, task) for ask in known.asks_of_seed)
-        return any(self.seen.knows(ask, task) for ask in self._asked_of(known, job)) or any(of_seed)
+        if any(self.seen.is_met_for(ask, job.entry, task) for ask in known.asks_of_seed):
+            return True
+        is_in_place = any(self.seen.knows(ask, task) for ask in known.asks_in_place)
+        return not is_in_place and any(self.seen.knows(ask, task) for ask in self._asked_of(known, job))
 
     @staticmethod
     def _asked_of(known: _Known, job: Job) -> tuple[bytes, ...]:
@@ -335,8 +341,10 @@ class SeenDupeFilter(DupeFilterBase):
         found = self._known_within(scope, request, job)
         if (run := request.meta.get(meta_keys.KNOWN_RUN)) is None:
             return found
-        own = self._known_within(f"{scope or ''}\n{run[1]}", request, job)
-        return _Known(own.marks + found.marks, own.asks, found.asks)
+        crawl = f"{scope or ''}\n{run[1]}"
+        own = self._known_within(crawl, request, job)
+        here = self._known_within(f"{crawl}\n{request.meta.get(meta_keys.PAGE_NUMBER, 1)}", request, job)
+        return _Known(own.marks + here.marks + found.marks, own.asks, found.asks, here.asks)
 
     def _known_within(self, scope: str | None, request: Request, job: Job | None) -> _Known:
         is_get = request.method == "GET" and not request.body

@@ -184,6 +184,17 @@ def test_a_crawl_of_a_list_reads_each_of_its_pages_once(tmp_path: Path, settings
     assert listed.asked == 4
 
 
+def test_a_list_whose_seed_is_repeated_is_read_to_its_end_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come above fills its first page, and more of that stands on the second one, which was done."""
+    monkeypatch.setattr(known_items, "first_written_ms", lambda _message: 1)  # a repeat has the time of the first
+    listed, new = List(20), {f"new{number}" for number in range(15)}
+    run(tmp_path, listed, SITE_DUPEFILTER="local")
+    listed.entries = [*new, *listed.entries]
+    assert new <= run(tmp_path, listed, SITE_DUPEFILTER="local").items.keys()
+
+
 def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
     """A new one below some that stand on top of the list always."""
     listed = List(60)
