@@ -186,11 +186,14 @@ class IdleClose:
     def __init__(self, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds  # 0: for ever
         self._before: object = ()
-        self._since = 0.0
+        self._since = self._looked_at = 0.0
 
     def is_over(self, now: float, counts: object, *, is_busy: bool, partitions: Collection[object]) -> bool:
         """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended."""
-        if is_busy or (counts, partitions) != self._before:  # those of a process that died may have seeds
+        stood_still = now - self._looked_at > self._limit_seconds  # all the time, while seeds may have come
+        self._looked_at = now
+        # partitions of a process that died may have seeds
+        if is_busy or stood_still or (counts, partitions) != self._before:
             self._before, self._since = (counts, partitions), now
         spare_seconds = 0.0 if partitions else _JOIN_SECONDS
         return now - self._since >= self._limit_seconds + spare_seconds > spare_seconds

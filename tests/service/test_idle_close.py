@@ -24,16 +24,22 @@ SEED = {"url": "http://a.test/", "meta": {"NotExtract": True}}
 
 
 def test_nothing_to_do_for_the_whole_time_is_over() -> None:
-    """A process without a partition waits for the group first, and for seeds of those that it gets; 0 is for ever."""
+    """A process without a partition waits for the group first, and for seeds of those that it gets; 0 is for ever.
+
+    One that stood still has seen no seed that came meanwhile, and looks for it first.
+    """
     idle, alone = IdleClose(10), IdleClose(10)
     looks = {100: 0, 109.9: 0, 110: 0, 111: 1, 120.9: 1, 121: 1}  # a seed came and ended between two looks
     over = [idle.is_over(now, count, is_busy=False, partitions={1}) for now, count in looks.items()]
     assert over == [False, False, True] * 2
     over = [idle.is_over(now, 1, is_busy=now <= 1_000, partitions={1}) for now in (200, 1_000, 1_009.9, 1_010)]
     assert over == [False, False, False, True]
-    held = {1: (), 11: (), 70: (), 70.5: {1}, 80.4: {1}, 80.5: {1}, 80.6: {1, 2}, 91: {1, 2}, 92: (), 161: (), 162: ()}
+    over = [idle.is_over(now, 1, is_busy=False, partitions={1}) for now in (1_030, 1_039.9, 1_040)]
+    assert over == [False, False, True]
+    held = {1: (), 11: (), 70: (), 70.5: {1}, 80.4: {1}, 80.5: {1}, 80.6: {1, 2}, 90.6: {1, 2}, 92: ()}
+    held |= {**dict.fromkeys(range(102, 161, 10), ()), 161.9: (), 162: ()}
     over = [alone.is_over(now, 0, is_busy=False, partitions=frozenset(some)) for now, some in held.items()]
-    assert over == [False] * 5 + [True, False, True, False, False, True]
+    assert over == [False] * 5 + [True, False, True, *[False] * 8, True]
     assert not IdleClose(0).is_over(1e9, (), is_busy=False, partitions={1})
 
 
