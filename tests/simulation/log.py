@@ -357,6 +357,13 @@ class SimConsumer(_Polled):
             self._ends.pop(one, None)
             self._paused.discard(one)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it should have been handed something, or may be when the log is there again."""
+        before_ms = int((EPOCH + Machine.now() - 1.0) * 1000)
+        waiting = [self.broker.topics[one.topic][one.number][at : at + 1] for one, at in self.owned.items()]
+        return self.broker.is_down or any(one.timestamp_ms < before_ms for some in waiting for one in some)
+
     def _take(self, limit: int) -> list[Message]:
         batch: list[Message] = []
         if self.broker.is_down:

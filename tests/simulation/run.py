@@ -18,7 +18,7 @@ from tests.simulation.log import SimSeedLog
 from tests.simulation.sites import SimSink
 from tests.simulation.troubles import Operator, Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds, until
-from tests.simulation.world import Listener, Plan, World
+from tests.simulation.world import Listener, Plan, Process, World
 
 from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
@@ -28,6 +28,7 @@ from site_spider.page.url import site_of
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 900.0  # from the last trouble on
 OWNED_SECONDS = 30.0  # from the last trouble of the group until each partition has an owner
+HEARD_SECONDS = 20.0  # from the last order on until each process knows it
 MOST_VIOLATIONS = 20
 SHRINK_SECONDS = 120.0
 
@@ -157,11 +158,11 @@ async def _supervise(world: World) -> None:
     """As crawl_spider.sh: what ends by itself is started again."""
     for process in world.alive:
         if process.has_ended and not (process.is_dead or process.is_stopping):
-            if process.exit_code == 0:
-                world.violation("a process ended by itself", f"{process.name} {process.task.exception()!r}")
-            world.ended(process)
-            await asyncio.sleep(1.0)
-            world.start(process.slot)
+            await _ended(world, process)
+        elif "idle" in world.plan.extras and process.has_work:
+            process.busy_at = Machine.now()
+    if not world.alive and (world.lag() or world.processes[-1].began_at < world.settled_at):
+        world.start(0)
     await asyncio.sleep(0.25)
     for process in world.alive:
         if wrong := process.unbalanced():
@@ -172,6 +173,21 @@ async def _supervise(world: World) -> None:
     elif Machine.now() - world.owned_at > OWNED_SECONDS:
         nobodys = [tuple(one) for one in sorted(group.unowned(topics))]
         world.violation("nobody has a partition", f"{nobodys}, {group.state}")
+
+
+async def _ended(world: World, process: Process) -> None:
+    """It is started again, unless it says that there were no seeds."""
+    is_idle = process.crawler.stats.get_value("finish_reason") == "idle"
+    if process.exit_code == 0 and not is_idle:
+        world.violation("a process ended by itself", f"{process.name} {process.task.exception()!r}")
+    world.ended(process)
+    if not is_idle:
+        await asyncio.sleep(1.0)
+        world.start(process.slot)
+    elif (seconds := Machine.now() - process.busy_at) < world.plan.settings["SITE_IDLE_CLOSE_SECONDS"]:
+        world.violation("an end too soon", f"{process.name} after {seconds:.1f} s")
+    elif not (world.alive or world.lag() or _is_done(world)) and Machine.now() - world.settled_at > HEARD_SECONDS:
+        world.violation("an end is left", process.name)
 
 
 async def _check_rest(world: World) -> None:

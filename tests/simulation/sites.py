@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.simulation.virtual import NETWORK, PROCESS, Machine, sleep
@@ -19,6 +21,7 @@ from scrapy.http import HtmlResponse, Response, XmlResponse
 
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger.completion import job_of
 from site_spider.sources import extraction_process
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 TROUBLED_SHARE = 0.15  # of the pages
 SCOPE = "SITE_DUPEFILTER_SCOPE"
+SOURCES = str(Path(__file__).parent / "sources")
+LIST_PAGE, MOST_ENTRIES = 5, 60
 
 
 @dataclass
@@ -43,6 +48,10 @@ class Page:
     changed_at: str = ""  # as in documents
     is_file: bool = False  # a sitemap
     canonical: str = ""  # the page that this one is a copy of
+    text: str = ""  # of what is like no other
+    padding: int = 0
+    asked: int = 0  # pages of a list
+    most_asked: float = math.inf
 
     @property
     def etag(self) -> str:
@@ -50,14 +59,14 @@ class Page:
 
     @property
     def body(self) -> str | None:
-        if self.status is None:
-            return None
+        if self.status is None or self.text:
+            return self.text or None
         if self.is_file:
             named = "".join(f"<url><loc>{link}</loc></url>" for link in self.links)
             return f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><!--{self.version}-->{named}</urlset>'
         head = f'<link rel="canonical" href="{self.canonical}">' if self.canonical else ""
         links = "".join(f'<a href="{link}">x</a>' for link in self.links)
-        return f"<html>{head}{links}<p>{self.canonical or self.url} {self.version}</p></html>"
+        return f"<html>{head}{links}<p>{self.canonical or self.url} {self.version}</p>{' x' * self.padding}</html>"
 
     def may_leave(self, document: Mapping[str, Any]) -> bool:
         """Whether it may be so in the end: a check that fails leaves the content of a version before, or none."""
@@ -66,6 +75,30 @@ class Page:
             return body == self.body
         versions = [replace(self, status=200, version=version).body for version in range(self.version + 1)]
         return body in versions or (body is None and (self.status is None or "body" not in document))
+
+
+@dataclass
+class Listing(Page):
+    """The first page of a list, the newest entry first: items, or links. Some come above while it is crawled."""
+
+    count: int = 0
+
+    def entry(self, number: int) -> str:
+        return f"{self.url}/{number}"
+
+    def shown(self, url: str, rng: random.Random) -> Page:
+        if self.most_asked == math.inf and rng.random() < 0.3:
+            self.count = min(self.count + rng.randrange(1, 8), MOST_ENTRIES)
+        self.asked += 1
+        number = int(url.partition("?page=")[2] or 1)
+        newest = self.count - LIST_PAGE * (number - 1)
+        shown = map(self.entry, range(newest, max(0, newest - LIST_PAGE), -1))
+        said = "<b><i>{}</i></b>" if "items" in self.url else "<p><a href={}>x</a></p>"
+        following = f'<a class="next" href="{self.url}?page={number + 1}">x</a>' if newest > LIST_PAGE else ""
+        return Page(url, [], text=f"<html>{''.join(map(said.format, shown))}{following}</html>")
+
+    def may_leave(self, document: Mapping[str, Any]) -> bool:
+        return True
 
 
 class Sites:
@@ -89,6 +122,24 @@ class Sites:
             good = [url for url in self.pages if url not in self.sources and not self.pages[url].trouble]
             self.refused = set(rng.sample(good, min(2, len(good))))
         self._join(plan, rng)
+        self.lists = [f"http://{kind}.test/list" for kind in ("items", "links") if "lists" in plan.extras]
+        self.entries: set[str] = set()
+        for url in self.lists:
+            self._list(url, plan, random.Random(f"{plan.number}:{url}"))
+
+    def _list(self, url: str, plan: Plan, rng: random.Random) -> None:
+        self.pages[url] = listing = Listing(url, [], count=rng.randrange(40))
+        task_id = rng.choice([None, *plan.task_ids])
+        self.seeds[url] = {"task_id": task_id} if task_id else {}
+        self.sources |= {f"{url}?page={number}": url for number in range(2, MOST_ENTRIES)}
+        for entry in map(listing.entry, range(1, MOST_ENTRIES + 1)):
+            self.pages[entry] = Page(entry, [])
+            self.parents[entry].append(url)
+            self.entries.add(entry)
+
+    def at(self, url: str, rng: random.Random) -> Page | None:
+        page = self.pages.get(url.partition("?")[0])
+        return page.shown(url, rng) if isinstance(page, Listing) else page
 
     def _grow(self, urls: list[str], plan: Plan, rng: random.Random) -> None:
         links = {url: urls[2 * index + 1 : 2 * index + 3] for index, url in enumerate(urls)}
@@ -96,8 +147,10 @@ class Sites:
         for url in urls:
             if url == urls[0] or url in getattr(self.pages.get(parents[url]), "links", ()):
                 self.pages[url] = page = Page(url, links[url], is_file=bool(links[url]) and rng.random() < 0.1)
+                if "SITE_BODIES_MAX_BYTES" in plan.settings and rng.random() < 0.2:
+                    page.padding = 100_000
                 if rng.random() < TROUBLED_SHARE:
-                    self._trouble(page, f"http://h{rng.randrange(plan.hosts)}.test", plan.has_far_links, rng)
+                    self._trouble(page, f"http://h{rng.randrange(plan.hosts)}.test", plan, rng)
 
     def _join(self, plan: Plan, rng: random.Random) -> None:
         """Links to what another seed of the same task leads to, or one of any; and which pages lead where."""
@@ -109,6 +162,7 @@ class Sites:
             is_followed = self.pages[url].trouble not in ("gone", "down", "moved away") and there != url
             is_followed = is_followed and "url_id" not in self.seeds.get(there, ())
             theirs = self.seeds[root[there]]
+            is_followed &= "forgets" not in plan.extras or int(url.split("/")[3]) < int(there.split("/")[3])  # no rings
             if is_near and is_followed and (is_shared or mine.get("task_id") == theirs.get("task_id")):
                 page, original = self.pages[url], self.pages[there]
                 is_good = not (original.trouble or original.is_file or there in self.refused)
@@ -120,9 +174,9 @@ class Sites:
             for link in filter(None, [*self.pages[url].links, self.pages[url].canonical]):
                 self.parents[link].append(url)
 
-    def _trouble(self, page: Page, elsewhere: str, follows_far: bool, rng: random.Random) -> None:
+    def _trouble(self, page: Page, elsewhere: str, plan: Plan, rng: random.Random) -> None:
         kinds = ["hangs", "closes", "breaks", "busy", "many", "gone", "down", "moved", "moved away"]
-        page.trouble, page.bad_answers = rng.choice(kinds), 1
+        page.trouble, page.bad_answers = rng.choice(kinds), plan.bad_answers
         if page.trouble == "gone":
             page.status, page.links = 404, []
         elif page.trouble == "down":
@@ -130,7 +184,7 @@ class Sites:
         elif page.trouble.startswith("moved"):  # links lead on where it went; elsewhere they are out of scope
             is_here, (*host, path) = page.trouble == "moved", page.url.split("/", 3)
             page.target = f"{'/'.join(host) if is_here else elsewhere}/{path}/moved"
-            page.links = page.links if is_here or follows_far else []
+            page.links = page.links if is_here or plan.has_far_links else []
             self.pages[page.target] = Page(page.target, page.links, is_file=page.is_file)
             self.sources[page.target] = page.url
 
@@ -165,7 +219,7 @@ class Web(BaseDownloadHandler):
 
     async def _answer(self, world: World, request: Request) -> Response:
         url, rng = request.url, world.rng("web")
-        page = world.sites.pages.get(url)
+        page = world.sites.at(url, rng)
         world.fetched += 1
         world.trace("fetch", PROCESS.get().name, url)
         await asyncio.sleep(rng.uniform(0.5, 8) if rng.random() < 0.02 else rng.uniform(0.02, 0.3))
@@ -190,6 +244,7 @@ class Web(BaseDownloadHandler):
             return Response(url, status=304, headers={"ETag": page.etag})
         if page.links and (job := job_of(request)) is not None and job.seed.task_id is not None:
             world.lead_on.add(job.seed.task_id)
+        world.answers[url] += 1
         kind, made = ("application/xml", XmlResponse) if page.is_file else ("text/html; charset=utf-8", HtmlResponse)
         headers = {"Content-Type": kind} | ({"ETag": page.etag} if page.etag else {})
         return made(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
@@ -265,7 +320,7 @@ class SimResults(_Store):
 
     def known(self, url_ids: Sequence[str], _fields: Sequence[str]) -> dict[str, dict[str, Any]]:
         world, name = SimSink.world, next(iter(SimSink.world.sinks))
-        sleep(world.rng("look-up").choice([0.002, 0.02, 0.2, 3.0]))
+        sleep(world.rng("look-up").choice([0.002, 0.02, 0.2, 3.0] if world.settled_at == math.inf else [0.02]))
         if "away" in world.sinks[name]:
             raise SinkUnavailable("the store is away")
         return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
@@ -288,6 +343,18 @@ class SimDone(_Store, DoneStore):
         self.open()
         SimSink.world.truth.marking(fingerprints)
         SimSink.world.marks.update(fingerprints)
+
+
+class _Marks:
+    def add(self, fingerprint: bytes, /) -> None:
+        SimSink.world.truth.marking([fingerprint])
+        super().add(fingerprint)  # type: ignore[misc]
+
+
+class SimBloom(_Marks, BloomDone): ...
+
+
+class SimRolling(_Marks, RollingDone): ...
 
 
 extraction_process._Worker.start = extraction._started  # type: ignore[method-assign, assignment]

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
+from tests.simulation.sites import LIST_PAGE, Listing
 from tests.simulation.virtual import EPOCH, Machine, sleep, until
 from tests.simulation.world import Process, World
 
@@ -427,7 +428,8 @@ class Operator:
     def check_again(self, rng: random.Random | None = None) -> None:
         """Some pages, of which some change before; without `rng` those that are not stored as they are."""
         world, truth = self.world, self.world.truth
-        known = [url for url in world.sent if url not in world.sites.refused and truth.is_current(url) is not None]
+        refused, lists = world.sites.refused, [url for url in world.sites.lists if url in world.sent]
+        known = [url for url in world.sent if url not in {*refused, *lists} and truth.is_current(url) is not None]
         if rng is not None:
             # items of a page that is asked for twice at a time come in any order, and no check mends them
             known = [url for url in known if not (world.plan.has_items and truth.is_open(url))]
@@ -439,12 +441,32 @@ class Operator:
         else:
             known = [url for url in known if not truth.is_current(url)]
         topic = (rng or world.rng("checks")).choice(world.topics.tiers)
+        if rng is None and lists:
+            self._expect(lists)
         producer = self._insist(lambda: SeedProducer(world.settings, topic=topic))
+        for url in lists:
+            producer.send(world.sent[url])
         for url in known:
             seed = world.sent[url]
-            producer.send({**seed, "dont_filter": True, "meta": {**seed["meta"], "if_changed": True}})
+            meta = {
+                **seed["meta"],
+                "if_changed": True,
+                **({"follow_unchanged": True} if "more" in world.plan.extras else {}),
+            }
+            producer.send({**seed, "dont_filter": True, "meta": meta})
         with suppress(LogUnavailable):
             producer.close()
+
+    def _expect(self, lists: Sequence[str]) -> None:
+        """From now on a list is as it is; what is stored ends it."""
+        world = self.world
+        for kind, what in world.truth.wrong_lists():
+            world.violation(kind, what)
+        for listing in (world.sites.pages[url] for url in lists):
+            assert isinstance(listing, Listing)
+            new = sum(not world.truth.stored[listing.entry(number + 1)] for number in range(listing.count))
+            listing.most_asked = listing.asked + 2 + new // LIST_PAGE
+        sleep(61.0)  # what is stored a minute before is known
 
     def settle(self) -> None:
         """Every task goes on to its end, but for those that are cancelled; none is resumed for nothing.
@@ -455,6 +477,7 @@ class Operator:
             self._insist(lambda task_id=task_id: self._settle(task_id))
         while self.world.lag():
             sleep(1.0)
+        self.world.settled_at = Machine.now()
         self.check_again()
 
     def _settle(self, task_id: str) -> None:
@@ -476,7 +499,15 @@ def messages(world: World) -> list[tuple[str | None, dict[str, Any] | None]]:
     """Task and seed of what producers send; None: what is no seed."""
     rng, tasks = world.rng("messages"), [None, *world.task_ids]
     seeds = [(meta.get("task_id"), {"url": url, "meta": meta}) for url, meta in world.sites.seeds.items()]
-    made: list[tuple[str | None, dict[str, Any] | None]] = [*seeds, *rng.sample(seeds, len(seeds) // 10)]
+    again = [one for one in seeds if one[1]["url"] in world.sites.lists]  # while the first crawl is under way, perhaps
+    for _, seed in again:
+        seed["dont_filter"] = True
+    for many in world.rng("doubles").choices([10, 60], k=2) if "doubles" in world.plan.extras else ():
+        some = world.rng("doubles").sample(seeds, min(4, len(seeds)))
+        again += [max(some, key=lambda one: world.sites.pages[one[1]["url"]].trouble)] * many
+    for _, seed in seeds if "more" in world.plan.extras else ():
+        seed["priority"] = rng.choice([-3, 0, 0, 5])
+    made: list[tuple[str | None, dict[str, Any] | None]] = [*seeds, *rng.sample(seeds, len(seeds) // 10), *again]
     rng.shuffle(made)
     if rng.random() < 0.5:  # one after the other
         made.sort(key=lambda one: tasks.index(one[0]))

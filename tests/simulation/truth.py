@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -196,7 +197,9 @@ class Truth:
         return True
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
-        url = str(record.document.get("url")) if record.kind != "item" else record.document["_page"]["url"] + ITEM
+        url = str(record.document.get("url"))
+        if record.kind == "item":  # of a page, or an entry of a list
+            url = record.document.get("item_id") or record.document["_page"]["url"] + ITEM
         if url.endswith(ROBOTS):
             return
         for one in record.document.get("additional_urls") or ():
@@ -223,7 +226,8 @@ class Truth:
         self.documents[url] = {**before, **record.document, "by": by, "is_deleted": record.is_gone}
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
-        if sink == "kafka" and self.stored[url][sink] > self._times(url.removesuffix(ITEM)) and not self.was_replayed:
+        is_once = sink == "kafka" and not self.was_replayed and url not in self.world.sites.entries
+        if is_once and self.stored[url][sink] > self._times(url.removesuffix(ITEM)):
             self.violation("stored twice", url)
 
     def _times(self, url: str) -> int:
@@ -338,7 +342,8 @@ class Truth:
     # --- at the end -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        for kind, what in [*self._wrong_pages(), *self._wrong_letters(), *self._wrong_ends()]:
+        others = [*self._wrong_letters(), *self._wrong_ends(), *self.wrong_lists(), *self._fetched_twice()]
+        for kind, what in [*self._wrong_pages(), *others]:
             self.violation(kind, what)
 
     def _innocent(self) -> set[Place]:
@@ -349,8 +354,9 @@ class Truth:
     def _wrong_pages(self) -> Iterator[tuple[str, str]]:
         sites, innocent = self.world.sites, self._innocent()
         spared = {url for url, named in self.places.items() if not innocent.isdisjoint(at.place for at in named)}
+        others = sites.refused | sites.sources.keys() | sites.entries
         for url, page in sites.pages.items():
-            if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.above(url)):
+            if url in others or not spared.isdisjoint(sites.above(url)):
                 continue
             if not self._is_stored(url):
                 set_aside_at = max(self.set_aside_at.get(one, 0.0) for one in sites.above(url))
@@ -375,6 +381,31 @@ class Truth:
         is_dated = there.status == 200 and not self.world.have_clocks_jumped  # a check that fails leaves the time
         if is_dated and str(found.get("changed_at") or "~") < there.changed_at:
             yield "a wrong time", f"{url}: changed at {there.changed_at}, not {found['changed_at']}"
+
+    def wrong_lists(self) -> Iterator[tuple[str, str]]:
+        """All that is not newer than what the first page shows is stored, and a list that is known ends."""
+        for url in self.world.sites.lists if not self.world.have_clocks_jumped else ():
+            newest = re.search(r"/list/(\d+)", self.documents.get(url, {}).get("body") or "/list/0")
+            entries = [f"{url}/{number}" for number in range(1, int(newest[1]) + 1 if newest else 0)]
+            is_given_up = url in self.set_aside_at or not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+            missed = [one for one in entries if not self._is_stored(one)]
+            if missed and not is_given_up:
+                yield "an entry is missed", f"{missed[:5]} of {len(entries)}"
+            if (listing := self.world.sites.pages[url]).asked > listing.most_asked:
+                yield "a known list goes on", f"{url}: {listing.asked} pages, not {listing.most_asked}"
+
+    def _fetched_twice(self) -> Iterator[tuple[str, str]]:
+        """By one process, which filters seeds and loses nothing of what it has done."""
+        plan, above = self.world.plan, self.world.sites.above
+        is_one = plan.crawlers == 1 and not (self.world.deaths or self.world.has_moved or self.was_replayed)
+        if not (is_one and plan.settings["SITE_FILTER_SEEDS"] and plan.settings["SITE_DUPEFILTER"] == "memory"):
+            return
+        unmarked = {root for url in self.set_aside_at for root in above(url)}  # what does not end well leaves no marks
+        unmarked |= {url for url, named in self.places.items() if any(at.place in self.before for at in named)}
+        for url, count in self.world.answers.items() if not plan.merges else ():
+            is_usual = unmarked.isdisjoint(above(url)) and self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+            if count > 1 and is_usual:
+                yield "fetched twice", f"{url}: {count} times"
 
     def _is_left_to_others(self, url: str) -> bool:
         """Whether no task that goes on has fetched what leads to a page: it was done for one that is cancelled."""

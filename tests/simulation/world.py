@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
-from tests.simulation.sites import SCOPE, SINKS, Sites, Web
+from tests.simulation.sites import SCOPE, SINKS, SOURCES, Sites, Web
 from tests.simulation.truth import Truth
 from tests.simulation.virtual import PROCESS, Machine, until
 
@@ -49,6 +49,28 @@ _CHOICES: dict[str, list[Any]] = {
     "SITE_FRONTIER_MAX_REQUESTS": [4, 100_000],
     "SITE_FRONTIER_MAX_BYTES": [100_000, 256_000_000],
 }
+_ROLLING = {"SITE_DUPEFILTER": f"{Web.__module__}.SimRolling", "SITE_ROLLING_COUNT": 5}
+EXTRAS: dict[str, list[dict[str, Any]]] = {  # what few numbers have, each with one of these settings
+    "lists": [{"SITE_SOURCES_DIR": SOURCES}],  # that grow, and end where they are known
+    "idle": [{"SITE_IDLE_CLOSE_SECONDS": seconds} for seconds in (2, 8, 30)],
+    "doubles": [{"SITE_FILTER_SEEDS": True}],  # many seeds of a page
+    "forgets": [
+        {"SITE_DUPEFILTER": f"{Web.__module__}.SimBloom", "SITE_BLOOM_CAPACITY": 5, "SITE_BLOOM_ERROR_RATE": 1e-9},
+        _ROLLING,
+        _ROLLING | {"SITE_ROLLING_HITS": 2},
+        _ROLLING | {"SITE_ROLLING_SECONDS": 3},
+    ],
+    "more": [
+        {"SITE_SPILL_KEY": "0123456789abcdef"},
+        {"SITE_HOST_MAX_REQUESTS": 1},
+        {"SITE_CANCELLED_RESULTS": True},
+        {"SITE_SINK_BATCH_BYTES": 500, "SITE_SINK_BACKLOG_BYTES": 2_000},
+        {"SITE_MAX_WAIT_SECONDS": 1},
+        {"SITE_RETRY_TIMES_BY_REASON": {"503": 5, "429": 5, "TimeoutError": 5, "DownloadFailedError": 5}},
+        {"ROBOTSTXT_OBEY": True},
+        {"SITE_BODIES_MAX_BYTES": 900_000},  # and pages of which it holds one at a time
+    ],
+}
 
 
 class Plan:
@@ -81,6 +103,12 @@ class Plan:
         self.settings["SITE_FILTER_SEEDS"] = rng.random() < 0.3
         self.settings["DOWNLOAD_DELAY"] = rng.choice([0, 0, 0.5])
         self.network_seconds = rng.choice([0.01, 0.01, 0.2])  # for each way, at most
+        rng = random.Random(f"{number}:extras")
+        self.extras = {name: rng.choice(choices) for name, choices in EXTRAS.items() if rng.random() < 0.12}
+        for settings in self.extras.values():
+            self.settings |= settings
+        self.has_items &= "lists" not in self.extras
+        self.bad_answers = 4 if "SITE_RETRY_TIMES_BY_REASON" in self.settings else 1
 
 
 class OwnSpider(SeedSpider):
@@ -106,6 +134,7 @@ class Process:
         self.member_name = f"slot{slot}" if world.plan.is_static else ""
         self.is_dead = self.is_frozen = self.is_late = self.is_stopping = self.is_taken = False
         self.clock_error = self.lost_at = 0.0
+        self.began_at = self.busy_at = Machine.now()
         self.kept: list[Any] = []  # callbacks, while it stands still
         self.hears_of_thread: Callable[[Any], bool] = lambda _failure: False  # that died
         self.consumers: list[SimConsumer] = []
@@ -168,6 +197,13 @@ class Process:
             "backlog": sum(delivery.backlog_bytes for delivery in parts.sinks),
         }
 
+    @property
+    def has_work(self) -> bool:
+        """Something that keeps it from ending by itself."""
+        if self.parts is None or self.parts.stop.has_begun:
+            return False
+        return any(self.left().values()) or any(each.has_more for each in self.consumers)
+
     def goes_on(self) -> list[str]:
         """What of it does so in the event loop, while none of its downloads does: those may be given up."""
         names = (getattr(one.get_coro(), "__qualname__", "?") for one in self.tasks if not one.done())
@@ -203,6 +239,8 @@ class World:
         self.lead_on: set[str] = set()  # tasks of which a page with links was answered
         self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
         self.half_done: set[str] = set()  # tasks of which an order has failed
+        self.settled_at = inf  # when the last order was given
+        self.answers: Counter[str] = Counter()  # good ones, by URL
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
