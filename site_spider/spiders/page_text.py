@@ -222,7 +222,8 @@ async def _has_earlier_urls(known: _KnownPage, stored: StoredPages | None) -> bo
 def _as_canonical(result: Result, known: _KnownPage) -> Result:
     if result.url and result.url not in known.urls:
         known.urls.append(result.url)
-    return replace(result, url_id=known.url_id, url=known.url, additional_urls=list(known.urls))
+    # `unchanged` was said of a document that it had itself: here it would be said of its canonical page
+    return replace(result, url_id=known.url_id, url=known.url, additional_urls=list(known.urls), unchanged=False)
 
 
 def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> None:

@@ -219,6 +219,20 @@ def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of
     assert sorted(again["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
 
 
+def test_a_link_that_is_unchanged_is_merged_as_any_other(tmp_path: Path) -> None:
+    """It has a document of its own, as its canonical page was not there at first."""
+    settings = {"SITE_CANONICAL": "merge", "CONCURRENT_REQUESTS": 1}
+    serve("/hub", "<a href=/a></a><a href=/b></a>")
+    serve("/b", f"{CANONICAL}<p>", ETag='"b"')
+    ANSWERS["/a"] = lambda request: page(request, "", status=404)
+    assert "/b" in by_path(run(tmp_path, seed("/hub"), **settings))
+    serve("/a", CANONICAL, ETag='"a"')
+    check = {**seed("/hub"), "if_changed": True, "follow_unchanged": True}
+    found = by_path(run(tmp_path, check, **settings))["/a"]
+    said = found["etag"], found["unchanged"], found["additional_urls"]
+    assert said == ('"a"', False, [f"{HOST}/b"])
+
+
 @pytest.mark.parametrize("urls", [[f"{HOST}/b", f"{HOST}/x"], f"{HOST}/x", [5], 5], ids=repr)
 def test_what_another_process_has_merged_meanwhile_stays(tmp_path: Path, urls: Any) -> None:
     """It had the partition for a while; or somebody else wrote what is no list of URLs."""
