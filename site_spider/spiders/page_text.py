@@ -178,7 +178,7 @@ class PageTexts:
 
     def forget(self, job: Job) -> None:
         """Of a page that is fetched again: nothing is merged into what it was."""
-        known = self._pages.get(job.url_id)
+        known = self._pages.get(id_of_page(job.url, job.seed.page_scope))  # a seed may name another url_id
         for one in () if known is None else known.own:
             if self._pages.get(one) is known:
                 del self._pages[one]

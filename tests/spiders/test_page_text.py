@@ -263,8 +263,9 @@ def test_nothing_is_merged_into_a_document_that_cannot_be_read(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("answer", [404, DownloadTimeoutError("too slow")], ids=repr)
-def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, answer: Any) -> None:
-    later = [seed("/a"), seed("/hub")]
+@pytest.mark.parametrize("own", [{}, {"url_id": "42"}], ids=repr)
+def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, own: dict[str, str], answer: Any) -> None:
+    later = [seed("/a", **own), seed("/hub")]
     for path, body in {"/a": CANONICAL, "/b": CANONICAL, "/hub": "<a href=/b></a>"}.items():
         serve(path, body)
     settings = settings_for(tmp_path)
@@ -284,7 +285,7 @@ def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, ans
         return is_done
 
     with in_a_thread():
-        found = by_path(crawl(tmp_path, [seed("/a")], until=until, SITE_TEXT="plain", SITE_CANONICAL="merge"))
+        found = by_path(crawl(tmp_path, [seed("/a", **own)], until=until, SITE_TEXT="plain", SITE_CANONICAL="merge"))
     assert found["/a"]["description"] is not None
     assert found["/b"]["text"] == WORDS.strip()
 
