@@ -43,8 +43,13 @@ class _KnownPage(NamedTuple):
     robots: str | None
     canonical: str | None
     urls: list[str]  # of the pages merged into it
-    job: Job  # says whether its document went to the sinks, and well
+    job: Job
     own: set[str]  # ids of its URLs
+
+    @property
+    def is_well(self) -> bool:
+        """Whether its document went to the sinks, and none has refused it."""
+        return self.job.written and self.job.error is None and not self.job.entry.is_set_aside
 
 
 class PageTexts:
@@ -199,7 +204,7 @@ def _ids(result: Result, job: Job) -> tuple[set[str], str | None]:
 
 
 def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:
-    if known is None or not known.job.written or known.job.error is not None:
+    if known is None or not known.is_well:
         return "it was not fetched well here before this page"
     if known.canonical is not None:
         return "the two name each other" if known.canonical in own else "it names another page itself"

@@ -18,7 +18,7 @@ from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
-from site_spider.contracts.sink import Exchange, Record
+from site_spider.contracts.sink import Answer, Exchange, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import id_of_page, job_of
 from site_spider.results.document import PAGE_FIELDS
@@ -288,6 +288,27 @@ def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, own
         found = by_path(crawl(tmp_path, [seed("/a", **own)], until=until, SITE_TEXT="plain", SITE_CANONICAL="merge"))
     assert found["/a"]["description"] is not None
     assert found["/b"]["text"] == WORDS.strip()
+
+
+def test_nothing_is_merged_into_a_page_that_the_sink_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seed is a dead letter: what was merged into it would be nowhere."""
+    serve("/a", f"{CANONICAL}<!-- too large -->")
+    serve("/b", CANONICAL)
+    refused, put = Verdict(Answer.REJECTED, "too large"), LocalStore._put
+
+    def refusing(store: LocalStore, connection: Any, record: Record, now: float) -> Verdict:
+        is_large = "too large" in (record.document.get("body") or "")
+        return refused if is_large else put(store, connection, record, now)
+
+    async def when_refused(request: Request) -> Response:
+        await asyncio.sleep(1)
+        return page(request, "<a href=/b></a>")
+
+    monkeypatch.setattr(LocalStore, "_put", refusing)
+    ANSWERS["/hub"] = when_refused
+    crawled = run(tmp_path, seed("/a"), seed("/hub"), SITE_CANONICAL="merge")
+    assert by_path(crawled)["/b"]["text"] == WORDS.strip()
+    assert len(crawled.dead_letters) == 1
 
 
 def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path: Path) -> None:
