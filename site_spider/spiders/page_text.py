@@ -166,17 +166,24 @@ class PageTexts:
         if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
             return None
         known, spilled = self._pages.get(points_to), job.seed.spilled
+        if known is not None and known.text_hash == result.text_hash:
+            self._is_no_first(result, job)
         if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
             return None
         if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
             self._missed[points_to] = True
             return None
-        if self._first.get(of_text := (job.seed.page_scope, result.host, result.text_hash)) == result.url_id:
-            del self._first[of_text]  # it may get no document
+        self._is_no_first(result, job)
         later = asyncio.get_running_loop().time() + _CANONICAL_SECONDS
         meta = {**request.meta, meta_keys.AGAIN: True, meta_keys.NOT_BEFORE: later}
         meta.pop("download_latency", None)  # Scrapy warns of it
         return request.replace(dont_filter=True, priority=request.priority - 2, meta=meta)
+
+    def _is_no_first(self, result: Result, job: Job) -> None:
+        """Of the pages with its text: it may get no document."""
+        of_text = job.seed.page_scope, result.host, result.text_hash or ""
+        if self._first.get(of_text) == result.url_id:
+            del self._first[of_text]
 
     def _may_merge(self, result: Result) -> bool:
         return self._merges and result.method == "GET" and 200 <= (result.status or 0) < 300

@@ -202,6 +202,18 @@ def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(
     assert max(asked.values()) == 2
 
 
+def test_no_page_is_the_duplicate_of_one_that_is_merged_into_another_host(tmp_path: Path) -> None:
+    """Which is the first page of its own host with that text, and has no document."""
+    serve("/list", f"<a href={HOST}/a></a><a href=http://m.a.test/b></a><a href=http://m.a.test/c></a>")
+    serve("/a", WORDS)
+    serve("/b", f"<link rel=canonical href={HOST}/a>{WORDS}")
+    serve("/c", WORDS)
+    settings = {"SITE_CANONICAL": "merge", "SITE_LINK_SCOPE": "domain", "CONCURRENT_REQUESTS": 1}
+    found = by_path(run(tmp_path, seed("/list"), **settings))
+    assert found["/a"]["additional_urls"] == ["http://m.a.test/b"]
+    assert found["http://m.a.test/c"]["duplicate_of"] is None
+
+
 def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of_it(tmp_path: Path) -> None:
     """Neither its validators, which would make the next check wrong, nor URLs of an earlier process."""
     serve("/a", f"{CANONICAL}<a href=/b></a>", ETag='"a"')
