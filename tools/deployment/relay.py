@@ -55,8 +55,11 @@ class Relay:
         self._names = names
         self._healed = threading.Event()
         self._open: set[socket.socket] = set()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._port = self._listening.getsockname()[1]
+        self._holding = socket.socket()  # the port, which nobody else gets while connections are refused
+        self._holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._holding.bind(("127.0.0.1", 0))
+        self._port = self._holding.getsockname()[1]
+        self._listening = socket.create_server(("127.0.0.1", self._port))
         self.address = f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
@@ -82,6 +85,7 @@ class Relay:
         self.fault = None
         self._healed.set()
         self._stop_listening()
+        self._holding.close()
         self._end_connections()
 
     def __enter__(self) -> Self:
@@ -121,7 +125,7 @@ class Relay:
         receive = _some if self._names is None else _frame
         self._open.add(source)
         try:
-            while data := receive(source):
+            while self.fault is not Fault.REFUSE and (data := receive(source)):  # it may have begun meanwhile
                 if self._passes(data, source, target, to_server=to_server):
                     target.sendall(data if to_server else self._renamed(data))
         except OSError:
