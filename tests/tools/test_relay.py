@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from socketserver import StreamRequestHandler
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -122,6 +123,33 @@ def test_a_refused_connection_is_taken_again_when_it_is_healed(relay: Relay) -> 
     relay.heal()
     with connect(relay) as client:
         assert asks(client) == b"hello"
+
+
+def test_nobody_else_gets_its_port_while_connections_are_refused(relay: Relay) -> None:
+    relay.begin(Fault.REFUSE)
+    host, port = relay.address.split(":")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host, int(port)))
+    relay.heal()
+    connect(relay).close()
+
+
+def test_a_connection_that_is_just_made_when_others_are_ended_ends_as_well(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_made, go_on, pass_on = threading.Event(), threading.Event(), Relay._pass_on
+
+    def late(*how: Any) -> None:
+        is_made.set()
+        assert go_on.wait(300)
+        pass_on(*how)
+
+    monkeypatch.setattr(Relay, "_pass_on", late)
+    with connect(relay) as client:
+        assert is_made.wait(300)
+        relay.begin(Fault.REFUSE)
+        go_on.set()
+        assert client.recv(1000) == b""
 
 
 def test_a_server_that_is_away_resets_the_connection_and_no_more(relay: Relay, echo: Echo) -> None:
