@@ -200,9 +200,10 @@ class Process:
     @property
     def has_work(self) -> bool:
         """Something that keeps it from ending by itself."""
-        if self.parts is None or self.parts.stop.has_begun:
+        if (parts := self.parts) is None or parts.stop.has_begun:
             return False
-        return any(self.left().values()) or any(each.has_more for each in self.consumers)
+        seeds = parts.completion.ledger.in_flight or len(parts.room)
+        return seeds > 0 or any(each.has_more for each in self.consumers)
 
     def goes_on(self) -> list[str]:
         """What of it does so in the event loop, while none of its downloads does: those may be given up."""
