@@ -327,6 +327,11 @@ class SeenDupeFilter(DupeFilterBase):
             count(self._crawler, "dupefilter/filtered", len(found) - len(new))
         return new
 
+    def are_one(self, url: str, other: str, job: Job) -> bool:
+        """Whether links to both are compared as one page, so that the second of them is not fetched."""
+        form = self._form_for(job)
+        return self._is_plain and page_fingerprint(url, None, form) == page_fingerprint(other, None, form)
+
     def fingerprint(self, request: Request) -> bytes:
         """As Scrapy's; for a plain page without its detours. Within what the job's page is compared with."""
         return self._known(request, job_of(request)).marks[0]

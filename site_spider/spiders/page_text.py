@@ -18,6 +18,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options
 from site_spider.bounded import BoundedDict
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
@@ -157,10 +158,11 @@ class PageTexts:
             result.add_note(f"canonical not merged: {reason}")
         return None
 
-    def again(self, result: Result, request: Request, job: Job) -> Request | None:
+    def again(self, result: Result, request: Request, job: Job, pages: SeenDupeFilter | None) -> Request | None:
         """For the page once more, behind its canonical page, where that was not fetched here before.
 
-        Once: a canonical page that has not come by then is waited for by no other page.
+        Once: a canonical page that has not come by then is waited for by no other page. One that links are
+        compared as the same page with never comes.
         """
         _, points_to = _ids(result, job)
         if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
@@ -169,6 +171,8 @@ class PageTexts:
         if known is not None and known.text_hash == result.text_hash:
             self._is_no_first(result, job)
         if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
+            return None
+        if pages is not None and pages.are_one(job.url, result.canonical or "", job):
             return None
         if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
             self._missed[points_to] = True

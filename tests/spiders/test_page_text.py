@@ -202,6 +202,24 @@ def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(
     assert max(asked.values()) == 2
 
 
+@pytest.mark.parametrize("params", [None, ["ref"]])
+def test_a_page_is_asked_for_once_where_its_canonical_page_is_compared_as_the_same(
+    tmp_path: Path, params: list[str] | None
+) -> None:
+    """As without the parameters of trackers, or of its task: a link to it would be a duplicate of the page."""
+    asked = Counter[str]()
+
+    def answer(request: Request) -> Response:
+        asked[request.url] += 1
+        return page(request, CANONICAL)
+
+    declare(tmp_path, drop_params=params)
+    serve("/list", "<a href=/a?ref=x></a>" if params else "<a href=/a?utm_source=x></a>")
+    ANSWERS["/a"] = answer
+    run(tmp_path, seed("/list"), SITE_CANONICAL="merge")
+    assert [*asked.values()] == [1]
+
+
 def test_no_page_is_the_duplicate_of_one_that_is_merged_into_another_host(tmp_path: Path) -> None:
     """Which is the first page of its own host with that text, and has no document."""
     serve("/list", f"<a href={HOST}/a></a><a href=http://m.a.test/b></a><a href=http://m.a.test/c></a>")
