@@ -461,11 +461,11 @@ _REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+)
 Tag = tuple[str, Mapping[str, str]]
 
 
-def tags(text: str) -> Iterator[Tag | None]:
+def tags(text: str) -> Generator[Tag | None, None, bool | None]:
     """The start tags of a, area, base, meta, frame and iframe elements, in the order of the page.
 
-    None stands between them after each milliseconds of work without one. Never raises; ends early at
-    what browsers read as the end of the page, and at this module's limits.
+    None stands between them after each milliseconds of work without one. Never raises; ends early at what
+    browsers read as the end of the page, and at this module's limits. Returns True unless it had too much work.
     """
     end = min(len(text), MAX_PAGE_CHARS)
     position, work, pause = 0, MAX_PAGE_WORK, MAX_PAGE_WORK - _STEP
@@ -478,7 +478,7 @@ def tags(text: str) -> Iterator[Tag | None]:
         found = search(text, position, cut if cut < end else end)
         if found is None:
             if cut >= end:
-                return
+                return True
             position = cut - (text[cut - 1] == "<")  # of all others the `>` was seen
             yield None
             continue
@@ -497,6 +497,7 @@ def tags(text: str) -> Iterator[Tag | None]:
             yield tag
         if len(wanted) == len("iframe"):  # it is the longest
             position = _content_end(text, "iframe", position, end)
+    return None
 
 
 def _looked_at_again(text: str, found: re.Match[str], end: int) -> tuple[int, re.Match[str] | None]:

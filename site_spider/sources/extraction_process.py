@@ -18,7 +18,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -275,8 +274,9 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
     """The fields of a result that a page's text is read for, with `robots`: its own; None: the rest may have some."""
     text, _ = _decoded(body, head["content_type"])
     is_page = is_html(body, head["content_type"])
-    robots = _robots(text) if is_page else []
-    answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
+    robots, is_whole = _robots(text) if is_page else ([], True)
+    is_whole = is_whole and not (is_page and head["notes"])
+    answer: dict[str, Any] = {"robots": robots if robots or is_whole else None}
     if head["read"] != "robots":
         url, main_only = head["url"] if is_page else None, head["read"] == "main"
         answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
@@ -284,10 +284,18 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
     return answer
 
 
-def _robots(text: str) -> list[str]:
-    metas = (tag[1] for tag in tags(text) if tag is not None and tag[0] == "meta")
-    said = (meta.get("content", "") for meta in metas if meta.get("name", "").strip().lower() == "robots")
-    return directives(map(unescape, islice(said, _MAX_METAS)))
+def _robots(text: str) -> tuple[list[str], bool]:
+    """What the meta tags for all robots say, and whether all of them were read."""
+    said: list[str] = []
+    reading, is_whole = tags(text), False
+    try:
+        while len(said) < _MAX_METAS:
+            name, written = next(reading) or ("", {})
+            if name == "meta" and written.get("name", "").strip().lower() == "robots":
+                said.append(written.get("content", ""))
+    except StopIteration as end:
+        is_whole = end.value is True
+    return directives(map(unescape, said)), is_whole
 
 
 def _texts() -> ModuleType:

@@ -114,7 +114,8 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     for name, first in (("cut", ""), ("cut_index", "<meta name=robots content=index>"), ("long", "")):
         serve(f"/{name}", f"{first}<p>{' ' * extraction_process.MAX_TEXT_BYTES}{of_failure}")
     ANSWERS["/long"] = lambda request: page(request, " " * 4_000_001, **{"Content-Type": "text/plain"})
-    dropped = ("/meta", "/header", "/404", "/moved", "/utf16", "/xhtml", "/cut")
+    serve("/tags", f"{'<a b c d>' * 70_000}{of_failure}")
+    dropped = ("/meta", "/header", "/404", "/moved", "/utf16", "/xhtml", "/cut", "/tags")
     paths = (*dropped, "/other", "/500", "/cut_index", "/long")
     found = by_path(run(tmp_path, *map(seed, paths), SITE_TEXT=text, SITE_NOINDEX="drop_body"))
     assert {path for path, document in found.items() if document["body"] is None} == {*dropped}
