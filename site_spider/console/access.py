@@ -76,16 +76,19 @@ class Listening:
         if not self.certificate:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        named = {"--certificate": self.certificate, "--key": self.key, "--client-ca": self.client_ca}
+        files = {option: path for option, path in named.items() if path}
         try:
+            for path in files.values():
+                Path(path).open("rb").close()  # ssl does not say which it cannot find
             context.load_cert_chain(self.certificate, self.key or None)
             if self.client_ca:
                 context.load_verify_locations(cadata=Path(self.client_ca).read_text(encoding="ascii"))
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"--certificate is {self.certificate!r}, --key {self.key!r}, --client-ca {self.client_ca!r}, "
-                f"but they cannot be used: {error}"
-            ) from error
+            given = ", ".join(f"{option} {path!r}" for option, path in files.items())
+            hint = "" if self.key else " (without --key the certificate's file must hold the key, too)"
+            raise ConfigError(f"{given} cannot be used{hint}: {error}") from error
         return context
 
 

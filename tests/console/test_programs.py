@@ -106,8 +106,12 @@ async def test_only_clients_with_a_certificate_get_in(tmp_path: Path) -> None:
     friend, stranger = (Authority(tmp_path / name, name).folder for name in ("friend", "stranger"))
     files = {"certificate": "server.pem", "key": "server.key", "client_ca": "ca.pem"}
     options: dict[str, Any] = {name: str(friend / file) for name, file in files.items()}
-    with pytest.raises(ConfigError, match="--certificate"):
-        Listening("127.0.0.1", 0, certificate=str(tmp_path / "none.pem")).tls()
+    with pytest.raises(
+        ConfigError, match=r"--certificate '.*/none.pem', --key .* No such file or directory: '.*/none.pem'"
+    ):
+        Listening("127.0.0.1", 0, certificate=str(tmp_path / "none.pem"), key=options["key"]).tls()
+    with pytest.raises(ConfigError, match=r"without --key the certificate's file must hold the key"):
+        Listening("127.0.0.1", 0, certificate=options["certificate"]).tls()
     server = TestServer(Console(tmp_path, time.time(), host="0.0.0.0", **options).app, host="127.0.0.1")
     await server.start_server(ssl=Listening("127.0.0.1", 0, **options).tls())
     try:
