@@ -14,7 +14,8 @@ from site_spider.commands.output import Column, add_format_option, add_limit_opt
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.sink import ANY, Fields, ResultReader, StatusFilter
 from site_spider.errors import ConfigError
-from site_spider.results.document import result_fields
+from site_spider.page.url import beginnings_of
+from site_spider.results.document import PAGE, result_fields
 from site_spider.service import config as parts
 from site_spider.text import cut, escaped
 
@@ -69,11 +70,30 @@ class Command(SiteCommand):
         with closing(parts.reader(self.options, of_items=self.of_items)) as reader:
             if opts.key is None:
                 self._show_some(reader, status, fields, opts)
-            elif (document := reader.get(opts.key)) is not None:
+            elif (document := reader.get(opts.key)) is None:
+                self._miss(f"{self.missing} {opts.key!r} in {reader.address}")
+            elif self._fits(document, status, fields):
                 _show_one(document, opts.format)
             else:
-                self.complain(f"{self.missing} {opts.key!r} in {reader.address}")
-                self.exitcode = EXIT_FAILED
+                self._miss(f"the document {opts.key!r} in {reader.address} does not fit the other options")
+
+    def _miss(self, said: str) -> None:
+        self.complain(said)
+        self.exitcode = EXIT_FAILED
+
+    def _fits(self, document: Mapping[str, Any], status: StatusFilter, fields: Fields) -> bool:
+        """As the store compares. Items have no status, and no field for the host of their page."""
+        page = document.get(PAGE) if self.of_items else document
+        if not isinstance(page, Mapping):
+            return not fields
+        wanted = None if status == "none" else status
+        if status is not None and page.get(self.names.get("status", "status")) != wanted:
+            return False
+        begins = str(page.get("url")).startswith
+        return all(
+            begins(tuple(beginnings_of(value))) if self.of_items and name == "host" else page.get(name) == value
+            for name, value in fields.items()
+        )
 
     def _status(self, opts: argparse.Namespace) -> StatusFilter:
         if opts.status is None:

@@ -104,6 +104,22 @@ def test_one_document_is_shown_field_by_field(stored: Project) -> None:
     assert f"no result has the url_id 'none-such' in {stored.data}" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "fits"),
+    [
+        (["--status", "200", "--task-id", "job", "--url", "http://a.test/\x9b"], True),
+        (["--status", "404"], False),
+        (["--status", "none"], False),
+        (["--task-id", "other"], False),
+        (["--host", "a.test"], False),  # the document has no such field
+    ],
+)
+def test_one_document_is_shown_where_it_fits_the_other_filters(stored: Project, options: list[str], fits: bool) -> None:
+    ran = stored.direct("results", "--url-id", "4", *options, "--format", "json")
+    assert (ran.returncode, bool(ran.stdout)) == ((0, True) if fits else (1, False))
+    assert fits or "the document '4' in " in ran.stderr
+
+
 def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variables: str) -> None:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     ran = project.started("results", "--format", "json", **variables, **pipes)
@@ -192,6 +208,9 @@ def test_a_limit_says_of_how_many(command: str, extracted: Project) -> None:
 def test_one_item_is_shown_in_full(extracted: Project) -> None:
     ran = extracted.direct("items", "--id", "2-1", "--format", "json")
     assert json.loads(ran.stdout)["_page"]["task_id"] == "autumn"
+    assert extracted.direct("items", "--id", "2-1", "--host", "Bücher.test", "--spider", "crawl_spider").returncode == 0
+    ran = extracted.direct("items", "--id", "2-1", "--host", "a.test")
+    assert (ran.returncode, ran.stdout) == (1, "")
     ran = extracted.direct("items", "--id", "none-such")
     assert (ran.returncode, ran.stdout, "no item has the _id 'none-such'" in ran.stderr) == (1, "", True)
 
