@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected, SiteSpiderError
 from site_spider.intake import seed_queue
 from site_spider.seed.fields import MAX_MESSAGE_BYTES, identifier
-from site_spider.seed.seed import seed_message
+from site_spider.seed.seed import CALLBACKS, seed_message
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
@@ -189,6 +189,7 @@ class Command(SiteCommand):
                 method=opts.method,
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
+                callbacks=frozenset(getattr(self.spider_class, "seed_callbacks", CALLBACKS)),
             )
             gates = gates_of(self.options, log, topic, task, of_group, of_task, complain_above_bar)
             seeding = Seeding(producer, topic, _complain, message, task, gates)

@@ -91,7 +91,7 @@ class Seed:
 
 def parse_seed(
     value: bytes | None,
-    callbacks: frozenset[str] = CALLBACKS,
+    callbacks: frozenset[str] | None = CALLBACKS,
     keys: Sequence[bytes] = (),
     *,
     by_task: bool = True,
@@ -99,7 +99,7 @@ def parse_seed(
 ) -> Seed:
     """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
 
-    `callbacks` are the names that the field `callback` may take. With `keys`, what another process
+    `callbacks` are the names that the field `callback` may take; None: any name. With `keys`, what another process
     sent on has to be signed with one of them. `by_task`: SITE_DUPEFILTER_SCOPE is task. Where a spider makes
     requests of seeds itself, `needs_url` is False: one that has `meta` instead gets an empty URL.
     """
@@ -182,13 +182,13 @@ def _is_empty(value: object) -> bool:
     return value is None or (isinstance(value, str | list | dict) and not value)
 
 
-def _callback(value: object, callbacks: frozenset[str]) -> str | None:
+def _callback(value: object, callbacks: frozenset[str] | None) -> str | None:
     if _is_empty(value):
         return None
-    if not isinstance(value, str) or value not in callbacks:
-        names = ", ".join(sorted(callbacks)) or "none"
-        raise refused("callback", f"{shown(value)} is not allowed; known: {names}")
-    return value
+    if isinstance(value, str) and (value.isidentifier() if callbacks is None else value in callbacks):
+        return value
+    names = "those in seed_callbacks of the spider" if callbacks is None else ", ".join(sorted(callbacks)) or "none"
+    raise refused("callback", f"{shown(value)} is not allowed; known: {names}")
 
 
 def _split_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -231,6 +231,7 @@ def seed_message(
     not_extract: bool = False,
     moved: Callable[[list[str]], None] = lambda _names: None,
     needs_url: bool = True,
+    callbacks: frozenset[str] | None = CALLBACKS,
 ) -> tuple[bytes, bytes]:
     """Key (the host, or the id of a seed without a URL) and value (JSON) of the message for a line, checked
     as the crawler will.
@@ -253,7 +254,7 @@ def seed_message(
         document = {name: value for name, value in document.items() if name not in names}
         document.update(_with_options(gathered, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-    seed = parse_seed(value, needs_url=needs_url)
+    seed = parse_seed(value, callbacks, needs_url=needs_url)
     if said := [name for name in names if name not in check.CONDITIONS]:  # these usually stand beside the URL
         moved(said)
     return (host_of(seed.url) or seed.url_id).encode(), value

@@ -209,11 +209,12 @@ class SeedProducer:
     def send(self, seed: str | Mapping[str, Any]) -> None:
         """Send a URL or a seed (see docs/seeds-and-results.md). Waits while too much is under way or waits.
 
-        Raises SeedError when it is no seed; SinkRejected when the log refuses an earlier one.
+        Raises SeedError when it is no seed; SinkRejected when the log refuses an earlier one. Which names
+        `callback` may have is known by the spider alone.
         """
         if self._is_closed:
             raise ConfigError("The SeedProducer is closed. Make another one.")
-        self._stream.send(*seed_message(_line(seed), task_id=self._task_id))
+        self._stream.send(*seed_message(_line(seed), task_id=self._task_id, callbacks=None))
 
     def flush(self) -> None:
         """Return when all that was sent is durable."""

@@ -88,6 +88,22 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
     assert len(list(project.log.read("news"))) == 1
 
 
+def test_callbacks_are_those_of_the_spider(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not those of crawl_spider, which has `parse` alone."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "spiders_of_callbacks.py").write_text(
+        "from site_spider import SeedSpider\n"
+        "class News(SeedSpider):\n    name = 'news'\n    seed_callbacks = ('parse', 'article')\n"
+    )
+    lines = "".join(f'{{"url": "http://a.test/", "callback": "{name}"}}\n' for name in ("article", "parse", "other"))
+    modules = ("-s", "SPIDER_MODULES=site_spider.spiders,spiders_of_callbacks")
+    ran = project.scrapy("seed", *modules, "--spider", "news", stdin=lines)
+    assert (ran.returncode, ran.stdout) == (1, "produced 2, refused 1\n")
+    assert ran.stderr == "line 3: callback: 'other' is not allowed; known: article, parse\n"
+    ran = project.scrapy("seed", *modules, stdin=lines)
+    assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 2\n")
+
+
 def test_a_limit_that_cannot_be_kept_begins_no_task(project: Project) -> None:
     """The task would wait for the end of a producer that never was."""
     options = ("--task-id", "t", "--max-lag", "5", "-s", "SITE_CONSUMER_GROUP=")

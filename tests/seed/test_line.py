@@ -62,6 +62,15 @@ def test_nothing_is_said_of_a_line_that_is_refused():
         seed_message('{"url": "http://a/", "task_id": "x", "meta": {"task_id": "y"}}', moved=pytest.fail)
 
 
+def test_a_producer_that_knows_no_spider_takes_any_name_of_a_callback():
+    line = '{"url": "http://a/", "callback": "article"}'
+    assert b"article" in seed_message(line, callbacks=None)[1]
+    with pytest.raises(SeedError, match="'system-x' is not allowed"):
+        seed_message(line.replace("article", "system-x"), callbacks=None)
+    with pytest.raises(SeedError, match="known: parse"):
+        seed_message(line)
+
+
 def test_the_key_of_a_message_is_the_host_in_its_one_spelling():
     """So all seeds of a host land in one partition."""
     assert seed_message("HTTP://BÜCHER.example.:8080/x")[0] == b"xn--bcher-kva.example"

@@ -704,7 +704,7 @@ def test_a_seed_producer_refuses_what_is_no_seed(tmp_path: Path) -> None:
         for wrong in ("file:///etc/passwd", {"url": "http://a.test/", "method": 7}, {"url": object()}, ""):
             with pytest.raises(SeedError):
                 producer.send(wrong)
-        producer.send("http://a.test/")
+        producer.send({"url": "http://a.test/", "callback": "article"})  # its spider knows which there are
     assert producer.produced == 1
     with pytest.raises(ConfigError):
         producer.send("http://a.test/")
