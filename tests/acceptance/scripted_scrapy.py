@@ -46,10 +46,10 @@ def main(folder: Path, arguments: list[str]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
         signal.signal(number, on_signal)
-    note(folder, "started", role, me, Path.cwd(), *arguments)
     if role == "crawl":
         slot, restarts = os.environ["CRAWL_SPIDER_SLOT"], os.environ["CRAWL_SPIDER_RESTARTS"]
         note(folder, "restarts", slot, restarts or "none")
+    note(folder, "started", role, me, Path.cwd(), *arguments)  # the last word: a test may kill who has said it
     if word.startswith("exit-"):
         sys.exit(int(word.removeprefix("exit-")))
     while True:
