@@ -40,6 +40,7 @@ from site_spider.results.document import Fields, Result, header_texts, result_fi
 from site_spider.seed.fields import VALIDATOR
 from site_spider.seed.seed import first_written_ms
 from site_spider.service import config as parts
+from site_spider.sources.extraction_process import Extractor
 
 logger = logging.getLogger(__name__)
 
@@ -218,6 +219,10 @@ class ConditionalFetch:
         says_noindex = self._drops_noindex and forbids(directives(header_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
+        if same and self._drops_noindex and response.status != 304 and not says_noindex:
+            says_noindex = await self._crawler.spider.page_texts.says_noindex(  # type: ignore[union-attr]
+                response, part_of(self._crawler, Extractor)
+            )
         is_needed = says_noindex or (known and (self._was_dropped(known) or _is_earlier_attempt(known, job)))
         if known and checked.unchanged and is_needed:
             checked = checked._replace(unchanged=False)

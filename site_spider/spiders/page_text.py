@@ -96,6 +96,11 @@ class PageTexts:
         result.page_notes = "; ".join(dict.fromkeys(notes))[:_LONGEST] or None
         return not is_dropped
 
+    async def says_noindex(self, response: Response, extractor: Extractor | None) -> bool:
+        """Whether nothing of the body of a page is to be kept that is not read otherwise."""
+        of_robots = PageTexts(drops_noindex=self._drops_noindex)
+        return not await of_robots.fill(Result(""), response, extractor, None)
+
     def _first_with(self, result: Result, scope: str | None) -> str | None:
         """The first page with the text of this one; None if that is it."""
         if result.text_hash is None:

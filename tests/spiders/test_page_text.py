@@ -123,21 +123,30 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     assert (said, found["/meta"]["robots_meta"], "/next" in found) == ([None] * 3, "noindex", True)
 
 
-@in_a_thread()
-def test_a_noindex_page_is_not_archived_either(tmp_path: Path) -> None:
+def on_the_wire(body: str, **headers: str) -> engine.Answer:
     def answer(request: Request) -> Response:
-        named = request.url.rpartition("/")[2]
-        response = page(request, f"<p>words of {named}", **({"X-Robots-Tag": "noindex"} if named != "yes" else {}))
+        response = page(request, body, **headers)
         job = job_of(request)
         assert job is not None
         job.exchanged(Exchange(request.url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", response.body, 0.0))
         return response
 
-    ANSWERS.update({"/no": answer, "/yes": answer})
-    crawled = crawl(tmp_path, [seed("/no"), seed("/yes")], SITE_SINKS="local,warc", SITE_NOINDEX="drop_body")
+    return answer
+
+
+@in_a_thread()
+def test_a_noindex_page_is_not_archived_either(tmp_path: Path) -> None:
+    """Nor is one whose body is stored already, by a crawl that kept it, when a check finds that unchanged."""
+    ANSWERS["/no"] = on_the_wire("<p>words of no", X_Robots_Tag="noindex")
+    ANSWERS["/meta"] = on_the_wire("<meta name=robots content=noindex><p>words of meta")
+    ANSWERS["/yes"] = on_the_wire("<p>words of yes")
+    seeds = [seed("/no"), seed("/yes"), seed("/meta", if_changed=True)]
+    crawl(tmp_path, seeds[2:])
+    crawled = crawl(tmp_path, seeds, SITE_SINKS="local,warc", SITE_NOINDEX="drop_body")
     archived = b"".join(gzip.decompress(path.read_bytes()) for path in tmp_path.rglob("*.warc.gz"))
-    assert [words for words in (b"words of yes", b"words of no") if words in archived] == [b"words of yes"]
-    assert by_path(crawled)["/no"]["url_id"].encode() in archived  # what is known of it
+    assert [name for name in (b"yes", b"no", b"meta") if b"words of " + name in archived] == [b"yes"]
+    found = by_path(crawled)
+    assert (found["/meta"]["body"], found["/no"]["url_id"].encode() in archived) == (None, True)  # what is known of it
 
 
 @pytest.mark.parametrize("follows", [False, True])
