@@ -138,8 +138,9 @@ def _foreign_classes(settings: BaseSettings) -> set[str]:
 def _refusal(name: str) -> str:
     if name in _GONE:
         return f"{name} is gone: {_GONE[name]}."
-    near = get_close_matches(name.upper(), _with_defaults() | _SCRAPYS, n=1, cutoff=_LIKENESS)
-    return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
+    known = {one.removeprefix(_PREFIX): one for one in (*_SCRAPYS, *_with_defaults())}  # else SITE_ makes any two alike
+    near = get_close_matches(name.upper().removeprefix(_PREFIX), known, n=1, cutoff=_LIKENESS)
+    return f"{name} is not a setting" + (f": did you mean {known[near[0]]}?" if near else ".")
 
 
 # --- scrapy settings: checks Scrapy's own settings before Scrapy reads them ------------------------------

@@ -42,6 +42,11 @@ def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) ->
     assert said.startswith(f"{name} is not a setting: did you mean {near}?")
 
 
+@pytest.mark.parametrize("name", ["SITE_GROUP", "SITE_LOG", "SITE_DELAY", "SITE_BOGUS"])
+def test_a_name_that_has_only_the_prefix_in_common_is_not_proposed(name: str) -> None:
+    assert refusal({name: "x"}) == f"{name} is not a setting. docs/settings.md has all of them."
+
+
 @pytest.mark.parametrize("priority", ["project", "spider", "cmdline", "environment"])
 @pytest.mark.parametrize(
     ("name", "near", "value"),
