@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -79,8 +80,15 @@ def wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
 
 def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path) -> None:
     """Nothing is missing, no record is half, and what is fetched again with the same payload is a revisit."""
-    log = parts.seed_log(settings_for(tmp_path))
-    with answering(answer_to) as address, answering(answer_to) as odd:
+    log, is_dead = parts.seed_log(settings_for(tmp_path)), threading.Event()
+
+    def answer(asked: Asked) -> bytes:
+        """However fast the first process is, it does not end before it is killed."""
+        if asked.path == "/page/39":
+            is_dead.wait(300)
+        return answer_to(asked)
+
+    with answering(answer) as address, answering(answer_to) as odd:
         at = {kind: odd if kind == "odd" else address for kind in KINDS}
         paths = [f"/{kind}/{n}" for n in range(40) for kind in KINDS if kind != "large" or n < 3]
         seeds = [{"url": at[path.split("/")[1]] + path, "meta": {"url_id": path}} for path in paths]
@@ -88,6 +96,7 @@ def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path)
         with crawler(tmp_path, CONCURRENT_REQUESTS=4, CONCURRENT_REQUESTS_PER_DOMAIN=4) as first:
             wait(lambda: sum(path.stat().st_size for path in files(tmp_path)) > 30_000, first)
             first.kill()
+        is_dead.set()
         assert lag(log) > 0
         with crawler(tmp_path) as second:
             wait(lambda: lag(log) == 0, second)
