@@ -273,6 +273,7 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
             except ConnectionResetError:
                 ends.append(b"")
             client.close()
+        monkeypatch.setattr("site_spider.observe.frontier_socket._SECONDS", 300.0)
         return flooded, ends, asked()
 
     (flooded, ends, answer), crawled = while_crawling(tmp_path / "data", ask, timeout_seconds=600)
