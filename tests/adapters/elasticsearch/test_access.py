@@ -182,7 +182,7 @@ async def test_what_is_under_way_ends_on_the_connection_where_it_began(
         made = sink(f"https://127.0.0.1:{front.port}", files)
         await made.open()
         under_way = asyncio.create_task(writes(made))
-        await asyncio.to_thread(has_come.wait, 10)
+        await asyncio.to_thread(has_come.wait, 300)
         before.give_to_client(files)  # the same, but other files
         assert all(await asyncio.gather(*(writes(made) for _ in range(8))))
         may_answer.set()
