@@ -351,12 +351,8 @@ class _Marks:
         super().add(fingerprint)  # type: ignore[misc]
 
 
-class SimBloom(_Marks, BloomDone): ...
-
-
-class SimRolling(_Marks, RollingDone): ...
-
-
+SimBloom = type("SimBloom", (_Marks, BloomDone), {})
+SimRolling = type("SimRolling", (_Marks, RollingDone), {})
 extraction_process._Worker.start = extraction._started  # type: ignore[method-assign, assignment]
 
 
