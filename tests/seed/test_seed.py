@@ -274,8 +274,9 @@ HEADERS = st.dictionaries(
 
 
 def parses(seed: Any) -> bool:
+    """Which callbacks there are, only the spider knows."""
     try:
-        parse_seed(json.dumps(seed).encode())
+        parse_seed(json.dumps(seed).encode(), callbacks=None)
     except SeedError:
         return False
     return True
@@ -298,8 +299,20 @@ def test_they_agree_on_fields_beside_the_url(name: str, value: Any) -> None:
     assert CHECK.is_valid(seed) == parses(seed)
 
 
+def test_the_schema_knows_callbacks_of_any_spider() -> None:
+    assert CHECK.is_valid({"url": "http://h.test/", "callback": "parse_article"})
+    assert not CHECK.is_valid({"url": "http://h.test/", "callback": "os.system"})
+
+
 @pytest.mark.parametrize(
-    "more", [{"task_id": "a\n"}, {"meta": {"url_id": "a\n"}}, {"headers": {"X-A": "a\n"}}, {"method": "GET\n"}]
+    "more",
+    [
+        {"task_id": "a\n"},
+        {"meta": {"url_id": "a\n"}},
+        {"headers": {"X-A": "a\n"}},
+        {"method": "GET\n"},
+        {"callback": "a\n"},
+    ],
 )
 def test_a_line_feed_at_the_end_is_refused_by_both(more: dict[str, Any]) -> None:
     seed = {"url": "http://h.test/", **more}
