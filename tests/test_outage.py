@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from site_spider.outage import Outage, until_there
+from tests.in_process import virtual_time
 
 
 def test_one_line_when_it_begins_and_one_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -52,4 +53,4 @@ def test_what_stays_away_is_the_error_of_the_last_attempt(waited_for: type[Excep
     """Another error than that is not waited for."""
     outage = Outage(logging.getLogger("trial"), "away", "there")
     with pytest.raises(ConnectionError, match=f"{left} left"):
-        asyncio.run(until_there(Store(100).open, waited_for, 0.7, outage))
+        virtual_time.run(until_there(Store(100).open, waited_for, 0.7, outage))
