@@ -78,7 +78,7 @@ def _crawl(
         "SITE_DATA_DIR": str(folder / "data"),
         "SITE_ALLOW_PRIVATE_HOSTS": "true",
         "RETRY_TIMES": "0",
-        "DOWNLOAD_TIMEOUT": "10",
+        "DOWNLOAD_TIMEOUT": "300",  # a busy machine reads a page of megabytes for a minute
         "SITE_STATS_INTERVAL_SECONDS": "1",
         **{name: str(value) for name, value in changed.items()},
     }

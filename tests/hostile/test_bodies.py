@@ -112,7 +112,7 @@ def attack(folder: Path, told: Mapping[str, Case], count: int, **settings: Any) 
         seeds: list[str | Mapping[str, Any]] = [
             {"url": site.url(f"{path}?{n}")} for n in range(count) for path in answers
         ]
-        changed = {"CONCURRENT_REQUESTS_PER_DOMAIN": 64, "DEPTH_LIMIT": 1, "DOWNLOAD_TIMEOUT": 60, **settings}
+        changed = {"CONCURRENT_REQUESTS_PER_DOMAIN": 64, "DEPTH_LIMIT": 1, **settings}
         report = crawl(folder, seeds, **changed)
         report.check()
         assert len(report.documents) >= count * len(told) + len(report.good)
