@@ -23,17 +23,19 @@ HOSTS = 4
 def test_partitions_that_are_added_are_shared_and_nothing_is_lost(
     deployment: Deployment, site: Site, kafka_brokers: str
 ) -> None:
-    """One of two members leaves, the other finishes."""
+    """One of two members leaves, the other finishes; neither ends before all is produced."""
     make_topic(kafka_brokers, deployment.topic, 2)
     paths = [f"/slow/50/{number}" for number in range(300)]
     deployment.produce_pages(site.url, paths[:100])
-    leaving, staying = deployment.start("-c", "4"), deployment.start("--until-done", "-c", "4")
+    leaving, staying = deployment.start("-c", "4"), deployment.start("-c", "4")
     admin = AdminClient({"bootstrap.servers": kafka_brokers})
     admin.create_partitions([NewPartitions(deployment.topic, 4)])[deployment.topic].result()
     deployment.produce_pages(site.url, paths[100:])
     wait_until(lambda: len(site.entries()) > 150, 300, "the crawl under way")
     leaving.terminate()
     assert leaving.wait(300) == 0
+    wait_until(deployment.is_done, 300, "the end of the lag")
+    staying.terminate()
     assert staying.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.lag() == 0
