@@ -201,6 +201,8 @@ class Truth:
         if record.kind == "item":  # of a page, or an entry of a list
             url = record.document.get("item_id") or record.document["_page"]["url"] + ITEM
         if url.endswith(ROBOTS):
+            self.pages.add((url, record.document.get("task_id")))
+            self.documents[url] = {"status": record.document.get("status")}
             return
         for one in record.document.get("additional_urls") or ():
             self.merged.add(one)
@@ -413,7 +415,8 @@ class Truth:
             return False
         wanted = {self.world.sites.seeds[url].get("task_id")} if url in self.world.sites.seeds else set()
         if not (self.world.deaths or self.world.has_moved):  # else its next owner may find it done
-            wanted |= {task for page, task in self.pages if url in self.world.sites.pages[page].links}
+            pages = self.world.sites.pages
+            wanted |= {task for page, task in self.pages if page in pages and url in pages[page].links}
         return wanted <= self.cancelled
 
     def _wrong_letters(self) -> Iterator[tuple[str, str]]:

@@ -68,6 +68,9 @@ EXTRAS: dict[str, list[dict[str, Any]]] = {  # what few numbers have, each with 
         {"SITE_MAX_WAIT_SECONDS": 1},
         {"SITE_RETRY_TIMES_BY_REASON": {"503": 5, "429": 5, "TimeoutError": 5, "DownloadFailedError": 5}},
         {"ROBOTSTXT_OBEY": True},
+        {"SITE_KEEP_ROBOTS": True, "SITE_SITEMAPS": "robots"},
+        {"SITE_STOP_GRACE_SECONDS": 3},
+        {"SITE_DUPEFILTER": f"{Web.__module__}.SimDone", "SITE_DUPEFILTER_WAIT_SECONDS": 1},
         {"SITE_BODIES_MAX_BYTES": 900_000},  # and pages of which it holds one at a time
     ],
 }
