@@ -154,9 +154,8 @@ class PageTexts:
         if known is not None and not reason:
             if not await _has_earlier_urls(known, stored):
                 reason = "its stored document could not be read"
-            elif result.url not in known.urls and len(known.urls) >= _MOST_URLS:
-                reason = f"{_MOST_URLS} pages are merged into it already"
-            else:
+            elif not (reason := _why_not(result, known, own, job)):  # of what has come of it meanwhile
+                self._is_no_first(result, job)
                 return _as_canonical(result, known)
         self._remember(result, own, points_to, job)
         if points_to:
@@ -169,11 +168,11 @@ class PageTexts:
         Once: a canonical page that has not come by then is waited for by no other page. One that links are
         compared as the same page with never comes.
         """
-        _, points_to = _ids(result, job)
+        own, points_to = _ids(result, job)
         if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
             return None
         known, spilled = self._pages.get(points_to), job.seed.spilled
-        if known is not None and known.text_hash == result.text_hash:
+        if not _why_not(result, known, own, job):
             self._is_no_first(result, job)
         if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
             return None
@@ -228,6 +227,8 @@ def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) 
         return "its text is another"
     if known.robots != result.robots_meta:
         return "its directives for robots are others"
+    if result.url not in known.urls and len(known.urls) >= _MOST_URLS:
+        return f"{_MOST_URLS} pages are merged into it already"
     return "this page is a seed's" if is_page_of_seed(job) else ""
 
 

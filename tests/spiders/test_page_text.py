@@ -242,6 +242,21 @@ def test_no_page_is_the_duplicate_of_one_that_is_merged_into_another_host(tmp_pa
     assert found["http://m.a.test/c"]["duplicate_of"] is None
 
 
+def test_pages_of_another_host_that_are_not_merged_are_duplicates_of_the_first_of_them(tmp_path: Path) -> None:
+    """Their canonical page has the same text, and names another one itself."""
+    aliases = [f"http://m.a.test/{name}" for name in "bcd"]
+    serve("/list", "".join(f"<a href={url}></a>" for url in [f"{HOST}/a", *aliases]))
+    serve("/a", f"<link rel=canonical href={HOST}/gone>{WORDS}")
+    ANSWERS["/gone"] = lambda request: page(request, "", status=404)
+    ANSWERS.update(
+        dict.fromkeys(["/b", "/c", "/d"], lambda request: page(request, CANONICAL.replace("/a", HOST + "/a")))
+    )
+    settings = {"SITE_CANONICAL": "merge", "SITE_LINK_SCOPE": "domain", "CONCURRENT_REQUESTS": 1}
+    found = by_path(run(tmp_path, seed("/list"), **settings))
+    first = found[aliases[0]]["url_id"]
+    assert [found[url]["duplicate_of"] for url in aliases] == [None, first, first]
+
+
 def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of_it(tmp_path: Path) -> None:
     """Neither its validators, which would make the next check wrong, nor URLs of an earlier process."""
     serve("/a", f"{CANONICAL}<a href=/b></a>", ETag='"a"')
