@@ -178,6 +178,8 @@ class Ending:
 TELLS: Final = "CRAWL_SPIDER_TELLS"  # a file descriptor, by which the supervisor hears why a process ends
 IDLE: Final = b"idle"
 _JOIN_SECONDS = 60.0  # more without a partition: the group may not have handed out any yet
+_STANDSTILL_SECONDS = 10.0  # between two looks, which are a quarter of a second apart; with a short limit less
+_SHORTEST_STANDSTILL_SECONDS = 1.0
 
 
 class IdleClose:
@@ -186,11 +188,12 @@ class IdleClose:
     def __init__(self, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds  # 0: for ever
         self._before: object = ()
+        self._standstill_seconds = max(_SHORTEST_STANDSTILL_SECONDS, min(limit_seconds, _STANDSTILL_SECONDS))
         self._since = self._looked_at = 0.0
 
     def is_over(self, now: float, counts: object, *, is_busy: bool, partitions: Collection[object]) -> bool:
         """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended."""
-        stood_still = now - self._looked_at > self._limit_seconds  # all the time, while seeds may have come
+        stood_still = now - self._looked_at > self._standstill_seconds  # and seeds may have come meanwhile
         self._looked_at = now
         # partitions of a process that died may have seeds
         if is_busy or stood_still or (counts, partitions) != self._before:

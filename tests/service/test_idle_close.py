@@ -43,6 +43,23 @@ def test_nothing_to_do_for_the_whole_time_is_over() -> None:
     assert not IdleClose(0).is_over(1e9, (), is_busy=False, partitions={1})
 
 
+@pytest.mark.parametrize("limit_seconds", [0.1, 0.3, 1, 300])
+def test_a_process_that_looks_as_often_as_ever_has_not_stood_still(limit_seconds: float) -> None:
+    """Also where the limit is shorter than the time between two looks."""
+    idle, now, over = IdleClose(limit_seconds), 100.0, False
+    while not over and now < 500:
+        now += 0.35
+        over = idle.is_over(now, 0, is_busy=False, partitions={1})
+    assert now == pytest.approx(100.35 + limit_seconds, abs=0.4)
+
+
+def test_a_process_that_stood_still_for_a_part_of_the_time_looks_for_seeds_first() -> None:
+    idle = IdleClose(300)
+    looks = [*range(100, 300), 450, *range(451, 751)]
+    over = [idle.is_over(now, 0, is_busy=False, partitions={1}) for now in looks]
+    assert over == [False] * 500 + [True]
+
+
 def test_a_crawl_ends_by_itself_when_its_seeds_are_done(tmp_path: Path) -> None:
     found = crawl(tmp_path, [SEED] * 3, until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=2)
     assert (found.exit_code, found.lag, found.seeds["completed"]) == (0, 0, 3)
