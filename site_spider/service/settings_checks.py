@@ -138,9 +138,19 @@ def _foreign_classes(settings: BaseSettings) -> set[str]:
 def _refusal(name: str) -> str:
     if name in _GONE:
         return f"{name} is gone: {_GONE[name]}."
-    known = {one.removeprefix(_PREFIX): one for one in (*_SCRAPYS, *_with_defaults())}  # else SITE_ makes any two alike
-    near = get_close_matches(name.upper().removeprefix(_PREFIX), known, n=1, cutoff=_LIKENESS)
-    return f"{name} is not a setting" + (f": did you mean {known[near[0]]}?" if near else ".")
+    near = _meant(name.upper().removeprefix(_PREFIX))
+    return f"{name} is not a setting" + (f": did you mean {near}?" if near else ".")
+
+
+def _meant(bare: str) -> str | None:
+    """The setting that a name without the prefix may be meant for; the prefix would make any two alike."""
+    known = {one.removeprefix(_PREFIX): one for one in _with_defaults()}
+    longer = [one for one in known if one.startswith(f"{bare}_") or one.endswith(f"_{bare}")]  # without its unit, say
+    if len(longer) == 1:
+        return known[longer[0]]
+    if near := _nearest(bare):
+        return near
+    return next((known[one] for one in get_close_matches(bare, known, n=1, cutoff=_LIKENESS)), None)
 
 
 # --- scrapy settings: checks Scrapy's own settings before Scrapy reads them ------------------------------

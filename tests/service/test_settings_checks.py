@@ -32,7 +32,9 @@ def refusal(environ: Mapping[str, str] = {}, priority: str = "cmdline", **given:
     [
         *(("SITE_SINK", "SITE_SINKS"), ("SITE_sinks", "SITE_SINKS"), ("SITE_BROKERS", "SITE_KAFKA_BROKERS")),
         *(("SITE_ELASTIC_SEARCH_HOSTS", "SITE_ELASTICSEARCH_HOSTS"), ("SITE_SEEDS_TOPIC", "SITE_SEED_TOPIC")),
-        ("SITE_CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS"),
+        *(("SITE_CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS"), ("SITE_CONCURENT_REQUESTS", "CONCURRENT_REQUESTS")),
+        *(("SITE_STATS_INTERVAL", "SITE_STATS_INTERVAL_SECONDS"), ("SITE_PORT", "SITE_HBASE_PORT")),
+        *(("SITE_GROUP", "SITE_CONSUMER_GROUP"), ("SITE_FIELDS", "SITE_RESULT_FIELDS")),
     ],
 )
 @pytest.mark.parametrize("priority", ["spider", "cmdline", "environment"])
@@ -42,8 +44,9 @@ def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) ->
     assert said.startswith(f"{name} is not a setting: did you mean {near}?")
 
 
-@pytest.mark.parametrize("name", ["SITE_GROUP", "SITE_LOG", "SITE_DELAY", "SITE_BOGUS"])
-def test_a_name_that_has_only_the_prefix_in_common_is_not_proposed(name: str) -> None:
+@pytest.mark.parametrize("name", ["SITE_LOG", "SITE_DELAY", "SITE_BOGUS", "SITE_HOST", "SITE_DIR", "SITE_SEED"])
+def test_a_name_that_has_little_but_the_prefix_in_common_is_not_proposed(name: str) -> None:
+    """Neither MAIL_HOST, JOBDIR or FEEDS, which are Scrapy's."""
     assert refusal({name: "x"}) == f"{name} is not a setting. docs/settings.md has all of them."
 
 
