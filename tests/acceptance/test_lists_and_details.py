@@ -39,8 +39,8 @@ class Pages:
             self.early.append(asked.path)
         if stage in self.victims and sum(stage_of(path) == stage for path in self.asked) >= KILLED_AT[stage]:
             os.killpg(self.victims.pop(stage).process.pid, signal.SIGKILL)  # with the script that would start it again
+        self.answered.add(asked.path)  # before anybody can read it
         yield said(self._body(asked.path), kind="text/html")
-        self.answered.add(asked.path)
 
     def _body(self, path: str) -> bytes:
         at = urlsplit(path)
