@@ -174,7 +174,7 @@ def seed_of(message: Message, task_id: str) -> Seed | None:
     if task_id.encode() not in value and b"\\" not in value:  # far quicker than to read the others
         return None
     try:
-        seed = parse_seed(value, needs_url=False)
+        seed = parse_seed(value, callbacks=None, needs_url=False)
     except SeedError:
         return None
     return seed if seed.task_id == task_id else None

@@ -289,6 +289,15 @@ def test_a_task_is_deleted_when_none_of_its_seeds_is_left(project: Project, monk
         assert [key for key, value in last.items() if key.startswith(b"t\x1f") and value is not None] == []
 
 
+def test_a_seed_with_a_callback_of_another_spider_is_one_of_its_task(project: Project) -> None:
+    """It was read as crawl_spider reads it, which refuses it, and so its task was deleted while it waited."""
+    project.direct("task", "start", "t")
+    value = {"url": "http://host.test/1", "callback": "article", "meta": {"task_id": "t"}}
+    project.produce("seeds", (None, json.dumps(value).encode()))
+    assert "scrapy task wait t" in project.scrapy("task", "delete", "t").stderr
+    assert json.loads(project.direct("progress", "--task-id", "t", "--format", "json").stdout)["waiting"] == 1
+
+
 def test_a_task_is_deleted_when_event_and_webhook_of_its_end_are_out(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
