@@ -46,7 +46,7 @@ def seed_schema() -> dict[str, Any]:
             "body": {"type": ["string", "null"]},
             "priority": _whole(-check.MAX_PRIORITY, check.MAX_PRIORITY),
             "dont_filter": _BOOLEAN,
-            "callback": {"anyOf": [_EMPTY, {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$(?!\\n)"}]},
+            "callback": {"anyOf": [_EMPTY, {"type": "string", "pattern": f"^{seed.CALLBACK_NAME.pattern}$(?!\\n)"}]},
             "errback": _EMPTY,
             "cb_kwargs": _EMPTY,
             "flags": _EMPTY,

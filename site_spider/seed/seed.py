@@ -28,7 +28,7 @@ MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
 
 CALLBACKS: Final[frozenset[str]] = frozenset({"parse"})
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # of a method
+CALLBACK_NAME: Final = re.compile(r"[^\W\d]\w*")  # of a method
 
 _MOST_UNKNOWN: Final = 20  # fields that are counted by name, of one seed
 _LONGEST_UNKNOWN: Final = 80  # characters of such a name
@@ -186,7 +186,7 @@ def _is_empty(value: object) -> bool:
 def _callback(value: object, callbacks: frozenset[str] | None) -> str | None:
     if _is_empty(value):
         return None
-    if isinstance(value, str) and (_NAME.fullmatch(value) if callbacks is None else value in callbacks):
+    if isinstance(value, str) and (CALLBACK_NAME.fullmatch(value) if callbacks is None else value in callbacks):
         return value
     names = "those in seed_callbacks of the spider" if callbacks is None else ", ".join(sorted(callbacks)) or "none"
     raise refused("callback", f"{shown(value)} is not allowed; known: {names}")

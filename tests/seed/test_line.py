@@ -65,6 +65,7 @@ def test_nothing_is_said_of_a_line_that_is_refused():
 def test_a_producer_that_knows_no_spider_takes_any_name_of_a_callback():
     line = '{"url": "http://a/", "callback": "article"}'
     assert b"article" in seed_message(line, callbacks=None)[1]
+    assert "größe".encode() in seed_message(line.replace("article", "größe"), callbacks=None)[1]
     with pytest.raises(SeedError, match="'system-x' is not allowed"):
         seed_message(line.replace("article", "system-x"), callbacks=None)
     with pytest.raises(SeedError, match="known: parse"):

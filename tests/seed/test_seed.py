@@ -300,7 +300,7 @@ def test_they_agree_on_fields_beside_the_url(name: str, value: Any) -> None:
 
 
 def test_the_schema_knows_callbacks_of_any_spider() -> None:
-    assert CHECK.is_valid({"url": "http://h.test/", "callback": "parse_article"})
+    assert all(CHECK.is_valid({"url": "http://h.test/", "callback": name}) for name in ("parse_article", "größe"))
     assert not CHECK.is_valid({"url": "http://h.test/", "callback": "os.system"})
 
 
