@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any, TypeAlias
 
 from site_spider.contracts.seed_log import Message, Partition, Position
@@ -292,6 +293,12 @@ class Ledger:
         books = self.of_partition(partition)
         if books.next is None or offset > books.next:
             books.next = offset
+
+    def is_asked_for(self, url: str, url_id: str) -> bool:
+        """Whether a seed in flight is for this page. Looks at all of them."""
+        entries = chain.from_iterable(books.open.values() for books in self._assigned.values())
+        valid = (entry for entry in entries if hasattr(entry, "seed"))
+        return any(entry.url == url or entry.seed.url_id == url_id for entry in valid)
 
     def hold(self, entry: SeedInFlight) -> None:
         """One more thing has to end before the seed is complete. Raises LedgerError when it is complete."""

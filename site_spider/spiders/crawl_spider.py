@@ -242,7 +242,7 @@ class SeedSpider(Spider):
         if self.page_texts is None or job is None or result.canonical is None or result.description is not None:
             return []
         near = in_scope(self._scope_of(job), anchor, [result.canonical])
-        again = self.page_texts.again(result, request, job, part_of(self.crawler, SeenDupeFilter)) if near else None
+        again = self.page_texts.again(result, request, job, self.crawler) if near else None
         return [] if again is None else [*(self._requests(near, anchor, job) if wants_links else ()), again]
 
     @cached_property

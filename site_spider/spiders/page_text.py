@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options
 from site_spider.bounded import BoundedDict
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
-from site_spider.ledger.completion import Job, id_of_page
+from site_spider.ledger.completion import Completion, Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, header_texts, result_fields
@@ -162,11 +164,10 @@ class PageTexts:
             result.add_note(f"canonical not merged: {reason}")
         return None
 
-    def again(self, result: Result, request: Request, job: Job, pages: SeenDupeFilter | None) -> Request | None:
+    def again(self, result: Result, request: Request, job: Job, crawler: Crawler) -> Request | None:
         """For the page once more, behind its canonical page, where that was not fetched here before.
 
-        Once: a canonical page that has not come by then is waited for by no other page. One that links are
-        compared as the same page with never comes.
+        Once: a canonical page that has not come by then is waited for by no other page.
         """
         own, points_to = _ids(result, job)
         if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
@@ -176,7 +177,7 @@ class PageTexts:
             self._is_no_first(result, job)
         if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
             return None
-        if pages is not None and pages.are_one(job.url, result.canonical or "", job):
+        if _never_comes(points_to, result.canonical or "", job, crawler):
             return None
         if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
             self._missed[points_to] = True
@@ -216,6 +217,14 @@ def _ids(result: Result, job: Job) -> tuple[set[str], str | None]:
     own = {id_of_page(url, job.seed.page_scope) for url in (result.url, result.final_url) if url}
     named = result.canonical and id_of_page(result.canonical, job.seed.page_scope)
     return own, named if named and named not in own else None
+
+
+def _never_comes(points_to: str, canonical: str, job: Job, crawler: Crawler) -> bool:
+    """Whether a link to it would be filtered, as it is compared as one page with this one, and no seed asks for it."""
+    pages, completion = part_of(crawler, SeenDupeFilter), part_of(crawler, Completion)
+    if pages is None or not pages.are_one(job.url, canonical, job):
+        return False
+    return completion is None or not completion.ledger.is_asked_for(canonical, points_to)
 
 
 def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:

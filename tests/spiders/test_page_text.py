@@ -230,6 +230,24 @@ def test_a_page_is_asked_for_once_where_its_canonical_page_is_compared_as_the_sa
     assert [*asked.values()] == [1]
 
 
+@pytest.mark.parametrize("own", [{}, {"url_id": "42"}], ids=repr)
+def test_a_canonical_page_that_is_compared_as_the_same_is_waited_for_where_it_is_a_seed(
+    tmp_path: Path, own: dict[str, str]
+) -> None:
+    """A seed is filtered for no link."""
+
+    async def slowly(request: Request) -> Response:
+        await asyncio.sleep(1)  # the link is found meanwhile, and served before a seed
+        return page(request, "")
+
+    serve("/list", "<a href=/a?utm_source=x></a>")
+    serve("/a", CANONICAL)
+    ANSWERS["/slow"] = slowly
+    seeds = [seed("/list"), seed("/slow"), {"url": "no seed"}, seed("/a", **own)]
+    found = by_path(run(tmp_path, *seeds, SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
+    assert found["/a"]["additional_urls"] == [f"{HOST}/a?utm_source=x"]
+
+
 def test_no_page_is_the_duplicate_of_one_that_is_merged_into_another_host(tmp_path: Path) -> None:
     """Which is the first page of its own host with that text, and has no document."""
     serve("/list", f"<a href={HOST}/a></a><a href=http://m.a.test/b></a><a href=http://m.a.test/c></a>")
