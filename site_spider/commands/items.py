@@ -20,7 +20,7 @@ class Command(ResultsCommand):
     description = (
         "Reads the items of spiders back from the first store of SITE_SINKS that can be read (local, "
         "Elasticsearch, HBase). Beside an item's own fields stand _id and _page. "
-        "The exit code is 1 if --id is not found."
+        "The exit code is 1 if --id is not found, or does not fit the other options."
     )
     examples = """
         scrapy items

@@ -36,7 +36,7 @@ class Command(SiteCommand):
     description = (
         "Reads results back from the first store of SITE_SINKS that can be read "
         "(local, Elasticsearch, HBase). "
-        "The exit code is 1 if --url-id is not found."
+        "The exit code is 1 if --url-id is not found, or does not fit the other options."
     )
     examples = """
         scrapy results
