@@ -46,6 +46,7 @@ from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
 _Page = bytes | tuple[str, bytes]  # its fingerprint, with its task where that shares what is done
 _FINGERPRINT_BYTES = 97  # in a set, as measured
 SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
+_MOST_TASKS, _MOST_FORMS = 10_000, 4  # whose forms of URLs are remembered, and how many of each
 
 
 class Seen(SeedListener):
@@ -184,6 +185,7 @@ class SeenDupeFilter(DupeFilterBase):
         self._crawler: Crawler | None = None
         self._courier: DoneCourier | None = None  # when the store is elsewhere
         self._form: UrlForm | None = None
+        self._forms_had: BoundedDict[str, tuple[UrlForm | None, ...]] = BoundedDict(_MOST_TASKS)
         self._filters_seeds = False
 
     @classmethod
@@ -290,12 +292,12 @@ class SeenDupeFilter(DupeFilterBase):
 
     def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see Seen."""
-        for mark in self._marks(request, job):
+        for mark in self._marks_had(request, job):
             self.seen.spill(mark, job.entry, _task_of(job))
 
     def not_fetched(self, request: Request, job: Job) -> None:
         """The page of this job is given up, and is not done with its seed."""
-        for mark in self._marks(request, job):
+        for mark in self._marks_had(request, job):
             self.seen.drop(mark, job.entry, _task_of(job))
 
     def not_spilled(self, request: Request, job: Job) -> None:
@@ -341,20 +343,30 @@ class SeenDupeFilter(DupeFilterBase):
             return ()  # anybody may have written which page this is
         return self._known(first_request(request, job), job).marks
 
+    def _marks_had(self, request: Request, job: Job) -> list[bytes]:
+        """Also in the forms that its task had before: it may have been found then."""
+        if not (marks := self._marks(request, job)):
+            return []
+        first, had = first_request(request, job), self._forms_had.get(job.seed.task_id or "", ())
+        return [*marks, *(mark for form in had[:-1] for mark in self._known_as(form, first, job).marks)]
+
     def _known(self, request: Request, job: Job | None) -> _Known:
+        return self._known_as(None if job is None else self._form_for(job), request, job)
+
+    def _known_as(self, form: UrlForm | None, request: Request, job: Job | None) -> _Known:
         scope = None if job is None else job.seed.page_scope
-        found = self._known_within(scope, request, job)
+        found = self._known_within(scope, request, form)
         if (run := request.meta.get(meta_keys.KNOWN_RUN)) is None:
             return found
         crawl = f"{scope or ''}\n{run[1]}"
-        own = self._known_within(crawl, request, job)
-        here = self._known_within(f"{crawl}\n{request.meta.get(meta_keys.PAGE_NUMBER, 1)}", request, job)
+        own = self._known_within(crawl, request, form)
+        here = self._known_within(f"{crawl}\n{request.meta.get(meta_keys.PAGE_NUMBER, 1)}", request, form)
         return _Known(own.marks + here.marks + found.marks, own.asks, found.asks, here.asks)
 
-    def _known_within(self, scope: str | None, request: Request, job: Job | None) -> _Known:
+    def _known_within(self, scope: str | None, request: Request, form: UrlForm | None) -> _Known:
         is_get = request.method == "GET" and not request.body
         if self._is_plain and is_get and meta_keys.VERBATIM_URL not in request.meta:
-            return self._compared(request.url, scope, None if job is None else self._form_for(job))
+            return self._compared(request.url, scope, form)
         only = (scoped(super().fingerprint(request), scope),)
         return _Known(only, only)
 
@@ -368,7 +380,12 @@ class SeenDupeFilter(DupeFilterBase):
 
     def _form_for(self, job: Job) -> UrlForm | None:
         task_id, forms = job.seed.task_id, self._forms
-        return self._form if forms is None or task_id is None else forms.of(task_id, self._form)
+        if forms is None or task_id is None:
+            return self._form
+        form, had = forms.of(task_id, self._form), self._forms_had.get(task_id, ())
+        if form not in had[-1:]:  # the last is the one of now
+            self._forms_had[task_id] = (*(one for one in had if one is not form), form)[-_MOST_FORMS:]
+        return form
 
     @cached_property
     def _forms(self) -> TaskForms | None:

@@ -341,3 +341,16 @@ def test_pages_of_one_form_are_fetched_once_though_their_task_was_paused(tmp_pat
     crawled = engine.crawl(tmp_path, [], **settings)
     fetched = Counter(path.partition("?")[0] for path in site.paths)
     assert (crawled.lag, len(crawled.documents), set(fetched.values())) == (0, 23, {1})
+
+
+def test_links_that_were_parked_are_fetched_though_another_form_was_tried_meanwhile(tmp_path: Path, site: Site) -> None:
+    """They left as pages of the form in which they were found: none is done with the page that led to them."""
+    declare(tmp_path)
+    is_done = paused_at(tmp_path, site, 5, forms, drop_params=["x"])
+    settings: dict[str, Any] = {"DEPTH_LIMIT": 1, "CONCURRENT_REQUESTS": 1, "SITE_DUPEFILTER": "local"}
+    engine.crawl(tmp_path, [ROOT], until=is_done, **settings)
+    assert 5 <= len(site.asked) < 25
+    declare(tmp_path)
+    assert desk(tmp_path).put_back("t") > 0
+    crawled = engine.crawl(tmp_path, [], **settings)
+    assert (crawled.lag, len(crawled.documents), set(Counter(site.paths).values())) == (0, 25, {1})
