@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from scrapy import Spider, signals
 from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
@@ -22,7 +23,7 @@ from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment
 from site_spider.service.log_lines import own_feeds, own_log_lines, processes_of, shorten_start
-from site_spider.service.settings_checks import check_log_settings
+from site_spider.service.settings_checks import check_log_settings, not_there
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Command(CrawlCommand):
             return
         failure = _failure(crawling)
         if failure is not None:
-            self._failed(failure)
+            self._failed(failure, crawler.settings)
         elif self.crawler_process.bootstrap_failed:
             self.exitcode = EXIT_FAILED
         elif not self.exitcode:  # Scrapy may have closed the spider before the start has failed
@@ -127,8 +128,10 @@ class Command(CrawlCommand):
         code = getattr(spider, "exit_code", 0)
         self.exitcode = EXIT_TEMPORARY if code == EXIT_UNAVAILABLE and reason != "cannot_start" else code
 
-    def _failed(self, failure: BaseException) -> None:
+    def _failed(self, failure: BaseException, settings: BaseSettings) -> None:
         wrong_setting = next((error for error in _chain(failure) if isinstance(error, ConfigError)), None)
+        if wrong_setting is None and not self._has_opened:
+            wrong_setting = not_there(settings)
         if wrong_setting is not None:
             self._refuse(wrong_setting)
         else:

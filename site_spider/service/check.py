@@ -26,6 +26,7 @@ from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
 from site_spider.service.service import SeedService
+from site_spider.service.settings_checks import not_there
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.text import plural
 
@@ -122,6 +123,8 @@ def examine(settings: Settings, spider: type[Spider], arguments: Mapping[str, st
         ]
     except Exception as error:  # noqa: BLE001 - of somebody's own class, say
         code = exit_code_of(error, EXIT_SETUP)
+        if code == EXIT_SETUP and (wrong := not_there(settings)):
+            error, code = wrong, EXIT_CONFIG
         yield Finding("settings", repr(error) if code == EXIT_SETUP else str(error), code)
         return
     yield Finding("settings", "can be used")

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from traceback import walk_tb
+from typing import Any
 
 from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.misc import load_object
@@ -161,6 +163,10 @@ _REACTOR = default_settings.TWISTED_REACTOR
 _AT_LEAST_ONE = frozenset({  # or nothing is ever fetched, or taken of a page
     "CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN", "CONCURRENT_ITEMS", "REACTOR_THREADPOOL_MAXSIZE",
 })  # fmt: skip
+_SINGLE_CLASSES = (
+    *("STATS_CLASS", "LOG_FORMATTER", "REQUEST_FINGERPRINTER_CLASS", "SCHEDULER", "DUPEFILTER_CLASS"),
+    *("DOWNLOADER", "ITEM_PROCESSOR"),
+)
 
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
@@ -184,6 +190,32 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         if not isinstance(load_class("RETRY_EXCEPTIONS", name), type):
             raise ConfigError(f"RETRY_EXCEPTIONS names {name!r}, but must name classes of exceptions.")
     load_class("ROBOTSTXT_PARSER", settings["ROBOTSTXT_PARSER"])
+
+
+def not_there(settings: BaseSettings) -> ConfigError | None:
+    """The first setting with a class that is not there: Scrapy's own error does not say which setting names it.
+
+    None where something else is wrong. To be asked after a start has failed: a class may import the reactor.
+    """
+    with suppress(Exception):  # a module that cannot be read to its end has the traceback of Scrapy's error
+        for name, path in _classes(settings):
+            try:
+                load_class(name, path)
+            except ConfigError as error:
+                return error if _is_of_path(error.__cause__ or error) else None
+    return None
+
+
+def _classes(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
+    yield from ((name, settings[name]) for name in _SINGLE_CLASSES)
+    for name in COMPONENTS:
+        yield from ((name, part) for part, order in settings[name].items() if order is not None)
+
+
+def _is_of_path(error: BaseException) -> bool:
+    """Whether nothing stands where the path leads to, rather than something that fails."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith(("importlib", "scrapy.utils.misc"))
 
 
 def check_log_settings(settings: BaseSettings) -> None:

@@ -75,9 +75,31 @@ def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, comm
 
 def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> None:
     """With the traceback, once."""
-    ran = project.scrapy("crawl", "crawl_spider", "-s", "STATS_CLASS=no.such.Class")
+    ran = project.scrapy("crawl", "crawl_spider", "-s", f"STATS_CLASS={__name__}.BrokenStats")
     assert ran.returncode == 71
     assert ran.stderr.count("Traceback (most recent call last)") == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('ITEM_PIPELINES={"no.such.Pipeline": 300}', "ITEM_PIPELINES names 'no.such.Pipeline', which cannot be loaded"),
+        ("SCHEDULER=scrapy_redis.scheduler.Scheduler", "SCHEDULER names 'scrapy_redis.scheduler.Scheduler', which "),
+    ],
+)
+def test_a_class_of_scrapys_settings_that_is_not_there_is_exit_code_78(project: Project, wrong: str, said: str) -> None:
+    """Scrapy's error does not say in which setting it stands, and no further start would help."""
+    ran = project.scrapy("crawl", "crawl_spider", "--nolog", "-s", wrong)
+    assert ran.returncode == 78
+    [line] = ran.stderr.splitlines()
+    assert said in line
+
+
+class BrokenStats:
+    """Somebody's own, with a bug."""
+
+    def __init__(self, _crawler: object) -> None:
+        raise RuntimeError("not finished yet")
 
 
 class BrokenSink:

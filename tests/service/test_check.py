@@ -18,6 +18,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Granted, Right
 from site_spider.errors import (
     EXIT_CONFIG,
+    EXIT_SETUP,
     EXIT_SOFTWARE,
     EXIT_UNAVAILABLE,
     LogUnavailable,
@@ -189,6 +190,31 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
     assert {"LedgerError", "BatchError", "SeedError", "SinkRejected"} <= {
         name for name, code in codes.items() if code == EXIT_SOFTWARE
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"DUPEFILTER_CLASS": "no.such.Filter"}, "DUPEFILTER_CLASS names 'no.such.Filter', which cannot be loaded: "),
+        ({"EXTENSIONS": {f"{__name__}.NoSuch": 1}}, f"EXTENSIONS names '{__name__}.NoSuch', which cannot be loaded: "),
+        ({"DOWNLOADER_MIDDLEWARES": {"none": 1}}, "DOWNLOADER_MIDDLEWARES names 'none', which cannot be loaded: "),
+    ],
+)
+def test_the_setting_with_a_class_that_is_not_there_is_named(
+    tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    (found,) = examine(settings_for(tmp_path, **settings), SeedSpider)
+    assert (found.what, found.code) == ("settings", EXIT_CONFIG)
+    assert found.says.startswith(said)
+
+
+def test_a_module_that_fails_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its traceback says where."""
+    (tmp_path / "own_parts.py").write_text("class Pipeline:\n    size = undefined\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = examine(settings_for(tmp_path, ITEM_PIPELINES={"own_parts.Pipeline": 1}), SeedSpider)
+    assert (found.what, found.code) == ("settings", EXIT_SETUP)
+    assert "name 'undefined' is not defined" in found.says
 
 
 @pytest.mark.parametrize(
