@@ -161,15 +161,12 @@ class _Known(NamedTuple):
 
     One for both, as a rule. With SITE_FILTER_SEEDS a seed is never filtered for what its URL is like, so it goes
     by the first alone, which is of the URL itself; the form of links has a fingerprint apart. And a page of a
-    list that ends where it is known is compared with those of the same crawl of the list, and of its seed; but
-    it is read again in the place that it had there. Its seed, or one before, is repeated then, or was produced
-    twice at a time, and entries have moved on to it since.
+    list that ends where it is known is compared with those of the same crawl of the list, and of its seed.
     """
 
     marks: tuple[bytes, ...]
     asks: tuple[bytes, ...]
     asks_of_seed: tuple[bytes, ...] = ()
-    asks_in_place: tuple[bytes, ...] = ()
 
 
 class SeenDupeFilter(DupeFilterBase):
@@ -230,8 +227,7 @@ class SeenDupeFilter(DupeFilterBase):
         if self._courier is not None:
             working_on = current_job()  # of links, which have no job yet
             jobs = ((each, job_of(each) or working_on) for each in requests if not each.dont_filter)
-            known = [self._known(request, job) for request, job in jobs]
-            await self._courier.ask([ask for one in known for ask in one.asks + one.asks_in_place])
+            await self._courier.ask([ask for request, job in jobs for ask in self._known(request, job).asks])
 
     def request_seen(self, request: Request) -> bool:
         """Whether the same request was met before; it is remembered if not."""
@@ -270,6 +266,13 @@ class SeenDupeFilter(DupeFilterBase):
         for mark in self._marks(request, job) if job.entry.live else ():
             self.seen.begin(mark, job.entry, _task_of(job))
 
+    async def is_met_for_others(self, request: Request, job: Job) -> bool:
+        """Whether a link on a page of this job is done, or in flight for another seed."""
+        asks, task = self._known(request, job).asks, _task_of(job)
+        if self._courier is not None:
+            await self._courier.ask(asks)
+        return any(self.seen.knows(ask, task) and not self.seen.is_met_for(ask, job.entry, task) for ask in asks)
+
     def _is_met(self, known: _Known, job: Job) -> bool:
         if known.asks is known.marks:
             return not self.seen.begin(known.asks[0], job.entry, _task_of(job))
@@ -281,10 +284,8 @@ class SeenDupeFilter(DupeFilterBase):
 
     def _is_known(self, known: _Known, job: Job) -> bool:
         task = _task_of(job)
-        if any(self.seen.is_met_for(ask, job.entry, task) for ask in known.asks_of_seed):
-            return True
-        is_in_place = any(self.seen.knows(ask, task) for ask in known.asks_in_place)
-        return not is_in_place and any(self.seen.knows(ask, task) for ask in self._asked_of(known, job))
+        of_seed = (self.seen.is_met_for(ask, job.entry, task) for ask in known.asks_of_seed)
+        return any(self.seen.knows(ask, task) for ask in self._asked_of(known, job)) or any(of_seed)
 
     @staticmethod
     def _asked_of(known: _Known, job: Job) -> tuple[bytes, ...]:
@@ -358,10 +359,8 @@ class SeenDupeFilter(DupeFilterBase):
         found = self._known_within(scope, request, form)
         if (run := request.meta.get(meta_keys.KNOWN_RUN)) is None:
             return found
-        crawl = f"{scope or ''}\n{run[1]}"
-        own = self._known_within(crawl, request, form)
-        here = self._known_within(f"{crawl}\n{request.meta.get(meta_keys.PAGE_NUMBER, 1)}", request, form)
-        return _Known(own.marks + here.marks + found.marks, own.asks, found.asks, here.asks)
+        own = self._known_within(f"{scope or ''}\n{run[1]}", request, form)
+        return _Known(own.marks + found.marks, own.asks, found.asks)
 
     def _known_within(self, scope: str | None, request: Request, form: UrlForm | None) -> _Known:
         is_get = request.method == "GET" and not request.body

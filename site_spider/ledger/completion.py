@@ -110,7 +110,7 @@ def first_request(request: Request, job: Job) -> Request:
     """What a job's page was first asked for with: `request` itself, unless it is a later attempt."""
     if request.url == job.url and request.method == job.method:
         return request
-    meta = {key: request.meta[key] for key in (meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN) if key in request.meta}
+    meta = {key: request.meta[key] for key in (meta_keys.KNOWN_RUN,) if key in request.meta}
     return Request(job.url, method=job.method, meta={meta_keys.JOB: job, **meta})
 
 

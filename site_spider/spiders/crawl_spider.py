@@ -276,7 +276,7 @@ class SeedSpider(Spider):
         most = None if source.pagination is None else source.pagination.stop_when_known
         if job is None or most is None:
             return found
-        known_items.begin(response, job, part_of(self.crawler, SeenDupeFilter))
+        await known_items.begin(response, found, job, part_of(self.crawler, SeenDupeFilter))
         return await self._known_items.cut(most, found, response, job) if self._known_items else found
 
     @cached_property

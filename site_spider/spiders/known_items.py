@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
+from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
@@ -62,14 +63,28 @@ class KnownItems:
         return [document is not None and _is_before(document, before_ms) for document in documents]
 
 
-def begin(response: Response, job: Job, dupefilter: SeenDupeFilter | None) -> None:
-    """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for."""
+async def begin(response: Response, found: Extracted, job: Job, dupefilter: SeenDupeFilter | None) -> None:
+    """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for.
+
+    By a moment less where another crawl has the second page with that already: the seed, or one before, is
+    repeated, or was produced twice at a time, and entries have moved on to that page since. A later page that
+    is repeated is told by nothing, or each would read the rest of the list once more.
+    """
     assert response.request is not None
-    if meta_keys.KNOWN_RUN not in response.meta:
-        before_ms = min(first_written_ms(job.entry.message), int(runtime.time() * 1000))  # this clock may be behind
-        response.meta[meta_keys.KNOWN_RUN] = 0, max(1, before_ms - _SKEW_MS)
-        if dupefilter is not None:
-            dupefilter.list_begins(response.request, job)
+    if meta_keys.KNOWN_RUN in response.meta:
+        return
+    before_ms = min(first_written_ms(job.entry.message), int(runtime.time() * 1000)) - _SKEW_MS  # it may be behind
+    response.meta[meta_keys.KNOWN_RUN] = 0, max(1, before_ms)
+    if dupefilter is None:
+        return
+    for link in found.links:
+        while link.rule == NEXT_PAGE and before_ms > 1:
+            following = Request(link.url, meta={meta_keys.KNOWN_RUN: response.meta[meta_keys.KNOWN_RUN]})
+            if not await dupefilter.is_met_for_others(following, job):
+                break
+            before_ms -= 1
+            response.meta[meta_keys.KNOWN_RUN] = 0, before_ms
+    dupefilter.list_begins(response.request, job)
 
 
 def _identity(item: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -184,15 +186,33 @@ def test_a_crawl_of_a_list_reads_each_of_its_pages_once(tmp_path: Path, settings
     assert listed.asked == 4
 
 
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
 def test_a_list_whose_seed_is_repeated_is_read_to_its_end_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     """What has come above fills its first page, and more of that stands on the second one, which was done."""
-    monkeypatch.setattr(known_items, "first_written_ms", lambda _message: 1)  # a repeat has the time of the first
-    listed, new = List(20), {f"new{number}" for number in range(15)}
-    run(tmp_path, listed, SITE_DUPEFILTER="local")
-    listed.entries = [*new, *listed.entries]
-    assert new <= run(tmp_path, listed, SITE_DUPEFILTER="local").items.keys()
+    at_ms = 1_000_000  # a repeat has the time of the first
+    monkeypatch.setattr(known_items, "first_written_ms", lambda _message: at_ms)
+    listed = List(20)
+    run(tmp_path, listed, SITE_DUPEFILTER="local", **settings)
+    for time_of_repeat in ("first", "second"):
+        new = {f"{time_of_repeat}{number}" for number in range(15)}
+        listed.entries = [*new, *listed.entries]
+        assert new <= run(tmp_path, listed, SITE_DUPEFILTER="local", **settings).items.keys()
+
+
+def test_pages_of_a_list_that_are_repeated_are_read_once(tmp_path: Path) -> None:
+    """Of those that a process had sent on, and not committed when it died, each would read the rest of the list."""
+    listed = List(150)
+    run(tmp_path, listed, SITE_LINKS_TO="kafka")
+    assert listed.asked == 15
+    with closing(sqlite3.connect(tmp_path / "data" / "seeds.sqlite")) as log:
+        sent = [json.loads(value) for (value,) in log.execute("SELECT value FROM messages ORDER BY rowid")]
+    listed.asked = 0
+    with in_a_thread():
+        at = {"SITE_SOURCES_DIR": str(tmp_path / "sources"), "SITE_LINKS_TO": "kafka"}
+        crawl(tmp_path / "other", [message for message in sent if "site_place" in message][:6], **at)
+    assert listed.asked == 14
 
 
 def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
