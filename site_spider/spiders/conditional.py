@@ -49,8 +49,9 @@ _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
 _FACTS = (
     *recrawl.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
-    "unchanged", "robots_meta", "description",
+    "unchanged", "robots_meta", "page_notes", "description",
 )  # fmt: skip
+NOT_KEPT = "body and text are not kept: SITE_NOINDEX=drop_body"  # in page_notes
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
 Known = Mapping[str, Any]  # the facts of a document; empty: there is none
@@ -243,8 +244,13 @@ class ConditionalFetch:
         return recrawl.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
     def _was_dropped(self, known: Known) -> bool:
-        """Whether the page said noindex, so that a body is stored as soon as it does not any more."""
-        return self._drops_noindex and forbids(str(known.get("robots_meta") or "").split(","), "noindex")
+        """Whether the page said noindex, so that a body is stored as soon as it does not any more.
+
+        Or could not be read: too many others waited, say.
+        """
+        notes = str(known.get("page_notes") or "")
+        is_unread = NOT_KEPT in notes and "its text " in notes
+        return self._drops_noindex and (is_unread or forbids(str(known.get("robots_meta") or "").split(","), "noindex"))
 
     @cached_property
     def _pages(self) -> StoredPages | None:

@@ -27,7 +27,7 @@ from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, header_texts, result_fields
 from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody
-from site_spider.spiders.conditional import StoredPages
+from site_spider.spiders.conditional import NOT_KEPT, StoredPages
 from site_spider.spiders.sitemap_rules import is_page_of_seed
 
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
@@ -270,4 +270,4 @@ def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> N
 def _without_body(result: Result) -> list[str]:
     result.body = result.body_base64 = result.text = None
     result.body_truncated = False
-    return ["body and text are not kept: SITE_NOINDEX=drop_body"]
+    return [NOT_KEPT]

@@ -149,6 +149,26 @@ def test_a_noindex_page_is_not_archived_either(tmp_path: Path) -> None:
     assert (found["/meta"]["body"], found["/no"]["url_id"].encode() in archived) == (None, True)  # what is known of it
 
 
+@in_a_thread()
+def test_a_body_that_was_not_kept_for_want_of_time_is_stored_by_the_next_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that an earlier crawl had stored, and whose page is the same."""
+
+    def too_many(*_: object) -> Any:
+        raise extraction_process.NotExtracted("its text is not read: too many pages waited for that")
+
+    serve("/a", f"<p>{WORDS}", ETag='"a"')
+    serve("/b", f"<p>{WORDS}")
+    seeds = [{**seed(path), "if_changed": True} for path in ("/a", "/b")]
+    how = {"SITE_NOINDEX": "drop_body", "SITE_TEXT": "plain"}
+    crawl(tmp_path, seeds)
+    with monkeypatch.context() as patched:
+        patched.setattr(extraction_process.Extractor, "read", too_many)
+        assert by_path(crawl(tmp_path, seeds, **how))["/b"]["body"] is None
+    assert WORDS in by_path(crawl(tmp_path, seeds, **how))["/b"]["body"]
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None:
     serve("/a", "<a href=/b>b</a>", X_Robots_Tag="noarchive, nofollow")
