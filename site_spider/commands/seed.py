@@ -189,7 +189,7 @@ class Command(SiteCommand):
                 method=opts.method,
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
-                callbacks=frozenset(getattr(self.spider_class, "seed_callbacks", CALLBACKS)),
+                callbacks=_callbacks_of(self.spider_class),
             )
             gates = gates_of(self.options, log, topic, task, of_group, of_task, complain_above_bar)
             seeding = Seeding(producer, topic, _complain, message, task, gates)
@@ -223,6 +223,12 @@ class Command(SiteCommand):
         complain_above_bar(
             f"Topic {topic} is read by {'spider ' if readers else 'no spider'}{', '.join(readers)}{''.join(others)}."
         )
+
+
+def _callbacks_of(spider_class: object) -> frozenset[str] | None:
+    """None where only the spider itself knows: in a property, say."""
+    names = getattr(spider_class, "seed_callbacks", CALLBACKS)
+    return frozenset(names) if isinstance(names, Iterable) else None
 
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:

@@ -104,6 +104,21 @@ def test_callbacks_are_those_of_the_spider(project: Project, tmp_path: Path, mon
     assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 2\n")
 
 
+def test_callbacks_that_only_a_running_spider_knows_are_left_to_it(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "spiders_that_find_callbacks.py").write_text(
+        "from site_spider import SeedSpider\n"
+        "class Late(SeedSpider):\n    name = 'late'\n    seed_callbacks = property(lambda self: ('parse', 'article'))\n"
+    )
+    lines = "".join(f'{{"url": "http://a.test/", "callback": "{name}"}}\n' for name in ("article", "os.system"))
+    modules = ("-s", "SPIDER_MODULES=site_spider.spiders,spiders_that_find_callbacks")
+    ran = project.scrapy("seed", *modules, "--spider", "late", stdin=lines)
+    assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 1\n")
+    assert ran.stderr == "line 2: callback: 'os.system' is not allowed; known: those in seed_callbacks of the spider\n"
+
+
 def test_a_limit_that_cannot_be_kept_begins_no_task(project: Project) -> None:
     """The task would wait for the end of a producer that never was."""
     options = ("--task-id", "t", "--max-lag", "5", "-s", "SITE_CONSUMER_GROUP=")
