@@ -22,7 +22,8 @@ from site_spider.service import config as parts
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.tasks.declaration import RUNNING, BadTask, Phase, TaskRules
+from site_spider.tasks.board import Board
+from site_spider.tasks.declaration import BadTask, TaskRules
 from site_spider.tasks.orders import TaskDesk
 
 _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
@@ -71,8 +72,8 @@ class Command(SiteCommand):
             opts.seed = None if opts.seed is None else check_url(opts.seed)
         except SeedError as error:
             self.refuse(f"--from: {error.reason}")
-        rules, phase = self._task(opts.task_id)
-        checks = list(self._checks(opts.args[1], rules, phase, opts))
+        rules, board = self._task(opts.task_id)
+        checks = list(self._checks(opts.args[1], rules, board, opts))
         refused = {
             kind: next((check.name for check in checks if getattr(check, kind) is False), None)
             for kind in ("seed", "link")
@@ -85,16 +86,16 @@ class Command(SiteCommand):
         if refused["link"] is not None:
             self.exitcode = EXIT_FAILED
 
-    def _task(self, task_id: str | None) -> tuple[TaskRules | None, Phase]:
+    def _task(self, task_id: str | None) -> tuple[TaskRules | None, Board]:
         if task_id is None:
-            return None, RUNNING
+            return None, Board()
         with closing(parts.seed_log(self.options)) as log:
             desk = TaskDesk(log, CrawlTopics.of(self.options))
             if (task := desk.board.task(task_id)) is None:
                 raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
-            return TaskRules(task), desk.board.phase(task_id)
+            return TaskRules(task), desk.board
 
-    def _checks(self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace) -> Iterator[UrlCheck]:
+    def _checks(self, url: str, rules: TaskRules | None, board: Board, opts: argparse.Namespace) -> Iterator[UrlCheck]:
         link = absolute(url, LinkBase.parse("", "utf-8"))  # as links are found
         by_task = options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
         scoped = opts.task_id if by_task else None
@@ -113,10 +114,13 @@ class Command(SiteCommand):
         yield UrlCheck("rules", None, rule is None, _RULES.get(rule, rule))
         yield from self._limits(url, rules, opts.depth)
         if rules is not None:
+            phase, most = board.phase(opts.task_id), rules.task.max_pages_host
             may_begin = not phase.is_over and (seed is None or rules.takes_seed(seed))
-            is_taken = not phase.is_over and rules.takes_link(url, opts.depth)
+            is_allowed = not phase.is_over and rules.takes_link(url, opts.depth)
+            is_taken = is_allowed and (most is None or board.hosts(opts.task_id).get(host_of(url), 0) < most)
             is_deep = rules.depth is not None and opts.depth > rules.depth
             said = "deny" if not rules.takes_seed(url) else "depth" if is_deep else "allow"
+            said = "max_pages_host" if is_allowed else said
             said = f"the task is {phase.name}" if is_taken or phase.is_over else said
             yield UrlCheck("task", may_begin, is_taken, said)
         source = None if opts.seed is None else self._source(opts.seed, rules)

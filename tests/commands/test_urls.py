@@ -20,8 +20,8 @@ from site_spider.commands import urls
 from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase
 from tests.commands.project import Project
-from tests.in_process.engine import ScriptedHandler, crawl, page, settings_for
-from tests.tasks.test_pause_and_cancel import declare
+from tests.in_process.engine import ANSWERS, ScriptedHandler, crawl, page, settings_for
+from tests.tasks.test_pause_and_cancel import declare, linked
 
 PUBLIC = "http://8.8.8.8"
 
@@ -119,6 +119,15 @@ def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     said = project.scrapy("urls", "explain", PUBLIC, "--task-id", "other")
     reason = "scrapy urls: nobody has declared the task 'other'; leave out --task-id\n"
     assert (said.returncode, said.stderr) == (1, reason)
+
+
+def test_links_to_a_host_whose_budget_is_spent_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(project.data, max_pages_host=2)
+    monkeypatch.setitem(ANSWERS, "/", linked(9))
+    crawl(project.data, [{"url": f"{PUBLIC}/", "meta": {"task_id": "t"}}], DEPTH_LIMIT=1)
+    assert explain(project, f"{PUBLIC}/link/8", "--task-id", "t")[0] == {"seed": None, "link": "task"}
+    assert "no    max_pages_host\n" in project.scrapy("urls", "explain", f"{PUBLIC}/link/8", "--task-id", "t").stdout
+    assert explain(project, "http://9.9.9.9/link/8", "--task-id", "t")[1] == 0
 
 
 def test_the_url_id_is_that_of_the_crawl_however_the_setting_is_written(project: Project) -> None:
