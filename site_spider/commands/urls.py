@@ -114,15 +114,7 @@ class Command(SiteCommand):
         yield UrlCheck("rules", None, rule is None, _RULES.get(rule, rule))
         yield from self._limits(url, rules, opts.depth)
         if rules is not None:
-            phase, most = board.phase(opts.task_id), rules.task.max_pages_host
-            may_begin = not phase.is_over and (seed is None or rules.takes_seed(seed))
-            is_allowed = not phase.is_over and rules.takes_link(url, opts.depth)
-            is_taken = is_allowed and (most is None or board.hosts(opts.task_id).get(host_of(url), 0) < most)
-            is_deep = rules.depth is not None and opts.depth > rules.depth
-            said = "deny" if not rules.takes_seed(url) else "depth" if is_deep else "allow"
-            said = "max_pages_host" if is_allowed else said
-            said = f"the task is {phase.name}" if is_taken or phase.is_over else said
-            yield UrlCheck("task", may_begin, is_taken, said)
+            yield self._of_task(url, seed, rules, board, opts)
         source = None if opts.seed is None else self._source(opts.seed, rules)
         if source is not None and source.follow is not None:
             number = next((number for number, rule in enumerate(source.follow) if rule.takes(url)), None)
@@ -136,6 +128,22 @@ class Command(SiteCommand):
             yield UrlCheck("robots.txt", None, None, "is obeyed; it was not asked for")
         if (pattern := pattern_of(url)) is not None:
             yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
+
+    def _of_task(
+        self, url: str, seed: str | None, rules: TaskRules, board: Board, opts: argparse.Namespace
+    ) -> UrlCheck:
+        phase, most = board.phase(opts.task_id), rules.task.max_pages_host
+        if phase.is_over:
+            return UrlCheck("task", False, False, f"the task is {phase.name}")
+        said = None if rules.takes_link(url, opts.depth) else "allow"
+        if not rules.takes_seed(url):
+            said = "deny"
+        elif rules.depth is not None and opts.depth > rules.depth:
+            said = "depth"
+        elif said is None and most is not None and board.hosts(opts.task_id).get(host_of(url), 0) >= most:
+            said = "max_pages_host"
+        may_begin = seed is None or rules.takes_seed(seed)
+        return UrlCheck("task", may_begin, said is None, said or f"the task is {phase.name}")
 
     def _limits(self, url: str, rules: TaskRules | None, depth: int) -> Iterator[UrlCheck]:
         for name, count, setting in (("length", len(url), "URLLENGTH_LIMIT"), ("depth", depth, "DEPTH_LIMIT")):
