@@ -506,7 +506,9 @@ class SeedFilter(ForeignPages):
         elif fresh:
             self._asked.append(fresh)
         for _ in range(_MOST_AT_ONCE):
-            for asked in self._asked.popleft() if self._asked else ():
+            if not self._asked:
+                break
+            for asked in self._asked.popleft():
                 self._decide(asked)
         if self._asked:
             self._queue.look()
