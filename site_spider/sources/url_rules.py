@@ -229,6 +229,7 @@ class UrlRulesFile:
     def __init__(self, deny: UrlList, allow: UrlList, path: Path | None) -> None:
         self._deny, self._allow, self.path = deny, allow, path
         self._stamp: object = None
+        self._said = ""  # why it could not be read
         self.rules = UrlRules(deny, allow, {})
 
     @classmethod
@@ -245,12 +246,17 @@ class UrlRulesFile:
         """Take the file if it has changed; returns what is bad, once for each change."""
         if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
             return None
-        self._stamp = stamp
         try:
             hosts = read_with(self.path, lambda raw, path: parse(raw, path, HostRules, _FILE.validate_python))
             self.rules = UrlRules(self._deny, self._allow, hosts)
         except BadSource as bad:
+            if bad.mistakes[0].line:
+                self._stamp = stamp
+            elif str(bad) == self._said:
+                return None
+            self._said = str(bad)  # a file that was not read may be read at last: too many were open, say
             return bad
+        self._stamp, self._said = stamp, ""
         return None
 
     async def follow(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,21 @@ def test_a_wrong_change_leaves_the_rules_as_they_were_and_is_said_once(tmp_path:
     assert changed("h.test: {deny: ['(']}") == [(True, before), (False, before)]
     assert changed(None) == [(True, before), (False, before)]
     assert changed("h.test: {}") == [(False, None)] * 2
+
+
+def test_a_change_that_comes_while_too_many_files_are_open_is_taken_later(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("h.test: {deny: [/a]}")
+    file = UrlRulesFile.open({"SITE_URL_RULES": str(path)})
+    path.write_text("h.test: {}")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        said = [str(file.look() or "") for _ in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert ["Too many open files" in one for one in said] == [True, False]
+    assert file.look() is file.rules.refusal("http://h.test/a") is None
 
 
 @pytest.mark.parametrize(
