@@ -24,6 +24,7 @@ from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 HOSTS = 10
+TASKS = ("paused", "cancelled", "free")
 DONE_SECONDS = 300
 PROCESS_AT_ONCE = 4  # downloads
 
@@ -83,14 +84,17 @@ def done(deployment: Deployment, task: str) -> int:
 def test_control_of_running_tasks_holds_over_deaths_and_late_processes(deployment: Deployment, site: Site) -> None:
     """No seed is lost; what a paused task has not begun waits for its end, and is done then."""
     count = 150
-    for task in ("paused", "cancelled", "free"):
-        deployment.produce(seeds(site, task, count))
+    half = count // 2
+    for task in TASKS:
+        deployment.produce(seeds(site, task, count)[:half])
     run = deployment.start("-n", "2", "-c", str(PROCESS_AT_ONCE))
     wait_until(lambda: len(deployment.documents()) > 30, DONE_SECONDS, "the first results")
     write(deployment, "paused", "paused")
     killed_at = time.time()
     os.kill(crawlers(run)[0], signal.SIGKILL)
     write(deployment, "cancelled", "cancelled")
+    for task in TASKS:  # of which some wait when the orders come, however late these are
+        deployment.produce(seeds(site, task, count)[half:])
     late = deployment.start("-c", str(PROCESS_AT_ONCE))
     wait_until(lambda: done(deployment, "free") == count, DONE_SECONDS, "the free task")
     wait_until(deployment.is_done, DONE_SECONDS, "no lag: nothing of the others holds it")
