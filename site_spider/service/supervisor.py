@@ -374,11 +374,15 @@ def _child_preparation() -> Callable[[], None]:
     return prepare
 
 
+_ANOTHER = "another one runs with the same project, spider, group and topic; --scale reaches that one"
+
+
 class ScaleControl:
     """How `--scale N` reaches the supervisor that was started for the same.
 
-    Two files in a folder that only this user may enter: one is locked by the supervisor as long as it lives
-    and has its process id, the other has the number of processes that is wanted.
+    Files in a folder that only this user may enter: one is locked by the supervisor as long as it lives and
+    has its process id, another has the number of processes that is wanted. The first gets its name when it
+    is locked and written: whoever finds it locked reads the id of who locks it, never of one that is dead.
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -395,22 +399,31 @@ class ScaleControl:
                 if not _is_own(folder):
                     continue
                 path = folder / f"{self._name}.pid"
-                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+                turn = _opened(path.with_suffix(".lock"))
             except OSError:
                 continue
-            return self._take(path, lock)
+            try:
+                return self._take(path, turn)
+            finally:
+                os.close(turn)
         return "--scale cannot reach this: set XDG_RUNTIME_DIR to a folder of your own"
 
-    def _take(self, path: Path, lock: int) -> str | None:
+    def _take(self, path: Path, turn: int) -> str | None:
+        lock = -1
         try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and _is_locked(path):
+                return _ANOTHER
+            new = path.with_suffix(f".{os.getpid()}")
+            lock = _opened(new)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(lock, 0)
             os.write(lock, str(os.getpid()).encode())
+            new.replace(path)
         except BlockingIOError:
-            os.close(lock)
-            return "another one runs with the same project, spider, group and topic; --scale reaches that one"
+            return _ANOTHER
         except OSError as error:  # a file system without locks, or a full one
-            os.close(lock)
+            if lock >= 0:
+                os.close(lock)
             return f"--scale cannot reach this: {path}: {error.strerror}"
         self._claimed = path  # the lock stays open
         return None
@@ -454,6 +467,10 @@ def _is_own(folder: Path) -> bool:
     status = folder.lstat()
     may_others = stat.S_IMODE(status.st_mode) & 0o022
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not may_others
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
 
 
 def _is_locked(path: Path) -> bool:

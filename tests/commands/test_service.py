@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -203,7 +205,7 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     assert supervisor.ScaleControl(["other"]).scale(2) is False
 
 
-@pytest.mark.parametrize(("module", "call"), [("fcntl", "flock"), ("os", "ftruncate"), ("os", "write")])
+@pytest.mark.parametrize(("module", "call"), [("fcntl", "flock"), ("os", "write")])
 def test_a_folder_without_locks_or_room_ends_no_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, call: str
 ) -> None:
@@ -215,6 +217,29 @@ def test_a_folder_without_locks_or_room_ends_no_supervisor(
     monkeypatch.undo()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert control.claim() is None  # it is tried again
+
+
+def test_a_file_that_is_locked_has_the_id_of_who_locks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow that one is: --scale sends a signal to that id, which was its predecessor's."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "site_spider-control").mkdir(mode=0o700)
+    control, other = supervisor.ScaleControl(["key"]), supervisor.ScaleControl(["key"])
+    path = tmp_path / "site_spider-control" / f"{control._name}.pid"
+    path.write_text("1")
+    found: list[bool] = []
+    flock, kill = fcntl.flock, Mock()
+
+    def slow(lock: int, how: int) -> None:
+        flock(lock, how)
+        if how & fcntl.LOCK_EX:
+            found.append(other.scale(2))
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(fcntl, "flock", slow)
+    assert control.claim() is None
+    assert "another one runs" in (other.claim() or "")
+    assert found == [False, False, True]
+    kill.assert_called_once_with(os.getpid(), signal.SIGUSR1)
 
 
 def test_what_is_said_goes_into_no_file_of_a_supervisor_without_stderr(tmp_path: Path) -> None:
