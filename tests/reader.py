@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,15 @@ def program(path: Path, line: str) -> None:
     """A program of one line of sh."""
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """Of 127.0.0.1, for a server that sets SO_REUSEADDR: meanwhile the kernel gives it to nobody else."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield keeper.getsockname()[1]
 
 
 @contextmanager

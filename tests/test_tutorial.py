@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from pathlib import Path
 
-from tests.reader import ROOT, blocks, shape, terminal_of_a_copy
+from tests.reader import ROOT, blocks, kept_port, shape, terminal_of_a_copy
 
 BLOCKS = [*blocks(ROOT / "docs" / "tutorial.md")]
 _READS = re.compile(r"head -n \d site|curl ")  # what a program behind it may not have written yet
@@ -16,9 +15,7 @@ _PATIENCE_SECONDS = 300.0
 
 def test_each_block_prints_what_the_tutorial_says(tmp_path: Path) -> None:
     """In a copy of the project; only the port of the console is another."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with terminal_of_a_copy(tmp_path) as terminal:
+    with kept_port() as port, terminal_of_a_copy(tmp_path) as terminal:
         for block in BLOCKS:
             command = block.command.replace("8787", f"{port}").replace(
                 "scrapy console", f"scrapy console --port {port}"

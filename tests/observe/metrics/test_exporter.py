@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 import socket
 import threading
 import time
@@ -26,7 +27,9 @@ from site_spider.observe.metrics.exporter import Exporter, GroupWatch, MetricsAd
 from tests.in_process import engine, virtual_time
 from tests.in_process.engine import crawl, page, produce
 from tests.observe.metrics.test_exposition import MOST_SERIES, sample_names, samples
+from tests.reader import kept_port
 
+_TWO_LEFT = re.compile(rb"^site_spider_group_lag_seeds\S* 2(\.0)?$", re.MULTILINE)  # the others are committed
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -44,12 +47,17 @@ def while_crawling(
     folder: Path, ask: Callable[[int], Any], meanwhile: Callable[[], None] | None = None, **overrides: Any
 ) -> Any:
     """What `ask` gets of the port, in a thread, while a page is downloading and others are done."""
+    with kept_port() as port:
+        return crawl_while_asked(folder, port, ask, meanwhile, **overrides)
+
+
+def crawl_while_asked(
+    folder: Path, port: int, ask: Callable[[int], Any], meanwhile: Callable[[], None] | None, **overrides: Any
+) -> Any:
     answers: list[Any] = []
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
 
     async def last(request: Request) -> Response:
-        await asyncio.sleep(1.0)  # the others are complete and committed
+        await asyncio.sleep(1.0)  # what lags has an age
         await asyncio.to_thread(get, port, "/metrics")
         work = threading.Thread(target=lambda: answers.append(ask(port)))
         work.start()
@@ -73,7 +81,7 @@ def while_crawling(
 
 def all_of_it(port: int) -> dict[str, Any]:
     deadline = time.monotonic() + 300
-    while b"site_spider_group_lag_seeds" not in get(port, "/metrics")[1]:
+    while not _TWO_LEFT.search(get(port, "/metrics")[1]):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     return {
