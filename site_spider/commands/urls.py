@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from site_spider import options
 from site_spider.commands.output import Column, add_format_option, number, print_json, print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.dupefilter.dupefilter import usual_form
+from site_spider.dupefilter.remote import usual_form
 from site_spider.errors import SeedError
 from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase

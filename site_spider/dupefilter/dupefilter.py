@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self, cast
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
@@ -19,14 +18,14 @@ from site_spider import meta_keys, options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Done
-from site_spider.dupefilter.remote import DoneCourier, store_class
+from site_spider.dupefilter.remote import DoneCourier, TaskForms, store_class, usual_form
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import DupeFilterBase, count, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Outcome, SeedInFlight
-from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
+from site_spider.page.url import UrlForm, page_fingerprint, scoped
 
 # --- seen: which pages were met: done, or in flight for a seed ------------------------------------------
 # Rule 5, seen means done: a fingerprint is kept for good only when the seed on whose behalf it was met is complete.
@@ -56,6 +55,7 @@ class Seen(SeedListener):
         self.done: Done = set() if done is None else done
         self._seeds: dict[_Page, Hashable] = {}
         self._met_for: dict[Hashable, list[_Page]] = {}
+        self._joined: dict[_Page, deque[Hashable]] = {}  # other seeds that it is fetched for as well
         self._then: dict[Hashable, list[Callable[[], None]]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
         self._spilled: BoundedDict[_Page, Hashable | None] = BoundedDict(SPILLED_LIMIT)
@@ -63,9 +63,7 @@ class Seen(SeedListener):
     @property
     def known(self) -> int | None:
         """How many fingerprints it has in this process; None where the kind of store cannot count them."""
-        if not isinstance(self.done, Sized):
-            return None
-        return len(self._seeds) + len(self._spilled) + len(self.done)
+        return len(self._seeds) + len(self._spilled) + len(self.done) if isinstance(self.done, Sized) else None
 
     @property
     def size_bytes(self) -> int:
@@ -101,18 +99,39 @@ class Seen(SeedListener):
         self._met_for.setdefault(seed, []).append(page)
         return True
 
+    def join(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
+        """As `begin`; what is in flight for another seed is fetched for this one, too, and is done with the last.
+
+        The links of it are in flight for one of them, which would be filtered where it goes to.
+        """
+        page = fingerprint if task is None else (task, fingerprint)
+        if not self.begin(fingerprint, seed, task) and self._seeds.get(page, seed) != seed:
+            self._joined.setdefault(page, deque()).append(seed)
+            self._met_for.setdefault(seed, []).append(page)
+
+    def _pass_on(self, page: _Page) -> bool:
+        """What is not in flight for one seed any more is so for the next that joined it, if there is one."""
+        del self._seeds[page]
+        others = self._joined.get(page)
+        while others:
+            if (seed := others.popleft()) in self._met_for:
+                self._seeds[page] = seed
+                return True
+        self._joined.pop(page, None)
+        return False
+
     def spill(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
         """What is in flight for `seed` goes to the seed topic; nothing happens to what is not."""
         page = fingerprint if task is None else (task, fingerprint)
         if self._seeds.get(page) == seed:
-            del self._seeds[page]
+            self._pass_on(page)
             self._spilled[page] = seed
 
     def drop(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
         """What is in flight for `seed` ends without being fetched: it counts as never met."""
         page = fingerprint if task is None else (task, fingerprint)
         if self._seeds.get(page) == seed:
-            del self._seeds[page]
+            self._pass_on(page)
 
     def arrive(self, fingerprint: bytes, task: str | None = None) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
@@ -127,8 +146,8 @@ class Seen(SeedListener):
         """It has ended well: what was met for it, and was not spilled, is done for good."""
         for page in self._met_for.pop(seed, ()):
             if self._seeds.get(page) == seed:
-                del self._seeds[page]
-                self.done.add(page if isinstance(page, bytes) else page[1])
+                if not self._pass_on(page):
+                    self.done.add(page if isinstance(page, bytes) else page[1])
             elif self._spilled.get(page) == seed:
                 self._spilled[page] = None
 
@@ -143,17 +162,11 @@ class Seen(SeedListener):
             then()
         for page in self._met_for.pop(entry, ()):
             if self._seeds.get(page) == entry:
-                del self._seeds[page]
+                self._pass_on(page)
             elif self._spilled.get(page) == entry:
                 del self._spilled[page]
 
     leaves = fenced  # what comes back is no duplicate of it
-
-
-class TaskForms(NamedTuple):
-    """What tasks say of the form of URLs that links are compared in."""
-
-    of: Callable[[str | None, UrlForm | None], UrlForm | None]  # a task's own, or the usual one
 
 
 class _Known(NamedTuple):
@@ -170,10 +183,7 @@ class _Known(NamedTuple):
 
 
 class SeenDupeFilter(DupeFilterBase):
-    """Filters requests by fingerprint; one that belongs to no seed as Scrapy's own dupefilter does.
-
-    What is met on behalf of a seed stays in flight until that seed is complete, see above.
-    """
+    """Filters requests by fingerprint, see above; one that belongs to no seed as Scrapy's own dupefilter does."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -250,16 +260,15 @@ class SeenDupeFilter(DupeFilterBase):
 
         One that is fetched if it has changed is so when it has: else its links are not followed.
         """
-        known = self._known(first_request(request, job), job)
-        for mark in known.marks:
+        for mark in self._known(first_request(request, job), job).marks:
             self.seen.arrive(mark, _task_of(job))
-        if not _is_check(job):
-            self._is_met(known, job)
+            if not _is_check(job):
+                self.seen.join(mark, job.entry, _task_of(job))
 
     def has_changed(self, request: Request, job: Job) -> None:
         """The page of such a seed is read, and its links are followed."""
-        if job.entry.live:  # else nobody would forget it, and its repeat be filtered as a duplicate of itself
-            self._is_met(self._known(first_request(request, job), job), job)
+        for mark in self._known(first_request(request, job), job).marks if job.entry.live else ():
+            self.seen.join(mark, job.entry, _task_of(job))  # nobody would forget it for one that is not live
 
     def list_begins(self, request: Request, job: Job) -> None:
         """The page, which has been read, is the first one of a list that ends where it is known."""
@@ -402,15 +411,6 @@ def _task_of(job: Job) -> str | None:
 
 def _is_check(job: Job) -> bool:
     return not job.is_link and job.method in ("GET", "HEAD") and bool(job.seed.directives.get("if_changed"))
-
-
-def usual_form(settings: BaseSettings) -> UrlForm | None:
-    """What links are compared as where their task does not say. Raises ConfigError."""
-    name = "SITE_DROP_PARAMS"
-    try:
-        return form_of(options.names(settings, name))
-    except ValueError as error:
-        raise ConfigError(f"{name} {error}. Write tracking, none, or names with commas between.") from None
 
 
 # --- seed filter: filters seeds whose page is done or in flight ------------------------------------------

@@ -1,4 +1,4 @@
-"""Which store keeps the marks, and what this process knows of one outside it.
+"""What settings and tasks say of the dupefilter, and what this process knows of a store outside it.
 
 Theory of operation. Scrapy asks for one request at a time and cannot wait. So questions and
 answers go round it: before requests are handed to the scheduler, `unknown` picks those that
@@ -26,7 +26,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -41,6 +41,7 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import load_class, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.outage import Outage, until_there
+from site_spider.page.url import UrlForm, form_of
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +235,21 @@ class DoneCourier:
 
     async def _on_a_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+class TaskForms(NamedTuple):
+    """What tasks say of the form of URLs that links are compared in."""
+
+    of: Callable[[str | None, UrlForm | None], UrlForm | None]  # a task's own, or the usual one
+
+
+def usual_form(settings: BaseSettings) -> UrlForm | None:
+    """What links are compared as where their task does not say. Raises ConfigError."""
+    name = "SITE_DROP_PARAMS"
+    try:
+        return form_of(options.names(settings, name))
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}. Write tracking, none, or names with commas between.") from None
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

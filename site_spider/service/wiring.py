@@ -24,7 +24,8 @@ from site_spider import options, runtime, signed_post
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, TaskForms, pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, pages_of
+from site_spider.dupefilter.remote import TaskForms
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.background import Background

@@ -21,7 +21,8 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies import proxied_by
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.dupefilter.remote import usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request

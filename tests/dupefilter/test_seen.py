@@ -16,7 +16,7 @@ from tests.contracts.dupefilters import Member, Seed
 from tests.in_process.engine import settings_for
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["begin", "complete", "fenced", "send", "arrive"]), st.integers(0, 1), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["begin", "join", "complete", "fenced", "send", "arrive"]), st.integers(0, 1), st.integers(0, 2)),
     min_size=30,
     max_size=60,
 )
@@ -27,24 +27,31 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
     """A fingerprint counts as met while its seed is in flight, and for good once that is complete.
 
     What was sent away is neither, but counts as met until it arrives, or its seed goes elsewhere: it may
-    never have become durable.
+    never have become durable. What is in flight for one seed and fetched for others, too, is done with the
+    last of them.
     """
     done: set[bytes] = set()
     seen = Seen(done)
     in_flight: dict[bytes, int] = {}
     model_done: set[bytes] = set()
     sent: dict[bytes, int | None] = {}
-    for move, number, owner in moves:
-        fingerprint = bytes([number])
-        if move == "begin":
+    joined: dict[bytes, list[int]] = {}
+    seeds = [0, 1, 2]
+    for move, number, which in moves:
+        fingerprint, owner = bytes([number]), seeds[which]
+        if move in ("begin", "join"):
             is_new = fingerprint not in in_flight and fingerprint not in model_done | sent.keys()
-            assert seen.begin(fingerprint, owner) is is_new
+            assert getattr(seen, move)(fingerprint, owner) in (is_new, None)
             if is_new:
                 in_flight[fingerprint] = owner
+            elif move == "join" and in_flight.get(fingerprint, owner) != owner:
+                joined.setdefault(fingerprint, []).append(owner)
         elif move == "send":
             seen.spill(fingerprint, owner)
             if in_flight.get(fingerprint) == owner:
                 del in_flight[fingerprint]
+                in_flight |= {fingerprint: heir for heir in joined.get(fingerprint, [])[:1]}
+                joined[fingerprint] = joined.get(fingerprint, [])[1:]
                 sent[fingerprint] = owner
         elif move == "arrive":
             seen.arrive(fingerprint)
@@ -52,9 +59,12 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
         else:
             owned = {f for f, o in in_flight.items() if o == owner}
             getattr(seen, move)(owner)
-            in_flight = {f: o for f, o in in_flight.items() if o != owner}
+            joined = {f: [one for one in others if one != owner] for f, others in joined.items()}
+            heirs = {f: joined[f].pop(0) for f in owned if joined.get(f)}
+            in_flight = {f: o for f, o in in_flight.items() if o != owner} | heirs
+            seeds[which] = max(seeds) + 1
             if move == "complete":
-                model_done |= owned
+                model_done |= owned - heirs.keys()
                 sent = {f: None if o == owner else o for f, o in sent.items()}
             else:
                 sent = {f: o for f, o in sent.items() if o != owner}

@@ -123,7 +123,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     # the dupefilter
     "a seed that did not end well marks its pages": (Seen.ended, "entry.outcome is Outcome.RESULT", "True"),
     "a page is marked when it is met": (Seen.begin, "self._seeds[page] = seed", "self.done.add(fingerprint)"),
-    "a link that left is marked with its seed": (Seen.spill, "del self._seeds[page]", "return"),
+    "a link that left is marked with its seed": (Seen.spill, "self._pass_on(page)", "return"),
     "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(", "("),
     "a page under way for one task counts for all": (Seen.begin, "else (task, fingerprint)", "else fingerprint"),
     "a seed is filtered for a page in flight at once": (SeedFilter._place,
