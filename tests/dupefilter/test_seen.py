@@ -15,8 +15,9 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from tests.contracts.dupefilters import Member, Seed
 from tests.in_process.engine import settings_for
 
+moves_of_seeds = st.sampled_from(["begin", "join", "complete", "fenced", "send", "arrive"])
 steps = st.lists(
-    st.tuples(st.sampled_from(["begin", "join", "complete", "fenced", "send", "arrive"]), st.integers(0, 1), st.integers(0, 2)),
+    st.tuples(moves_of_seeds, st.integers(0, 1), st.integers(0, 2)),
     min_size=30,
     max_size=60,
 )
@@ -50,9 +51,9 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
             seen.spill(fingerprint, owner)
             if in_flight.get(fingerprint) == owner:
                 del in_flight[fingerprint]
-                in_flight |= {fingerprint: heir for heir in joined.get(fingerprint, [])[:1]}
-                joined[fingerprint] = joined.get(fingerprint, [])[1:]
                 sent[fingerprint] = owner
+                if joined.get(fingerprint):
+                    in_flight[fingerprint] = joined[fingerprint].pop(0)
         elif move == "arrive":
             seen.arrive(fingerprint)
             sent.pop(fingerprint, None)
