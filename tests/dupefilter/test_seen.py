@@ -16,11 +16,7 @@ from tests.contracts.dupefilters import Member, Seed
 from tests.in_process.engine import settings_for
 
 moves_of_seeds = st.sampled_from(["begin", "join", "complete", "fenced", "send", "arrive"])
-steps = st.lists(
-    st.tuples(moves_of_seeds, st.integers(0, 1), st.integers(0, 2)),
-    min_size=30,
-    max_size=60,
-)
+steps = st.lists(st.tuples(moves_of_seeds, st.integers(0, 1), st.integers(0, 2)), min_size=30, max_size=60)
 
 
 @given(steps)
