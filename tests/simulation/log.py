@@ -359,7 +359,9 @@ class SimConsumer(_Polled):
 
     @property
     def has_more(self) -> bool:
-        """Whether it should have been handed something, or may be when the log is there again."""
+        """Whether it should have been handed something, or may be when the log is there again. Not while it revokes."""
+        if self.process.lost_at == inf:
+            return False
         before_ms = int((EPOCH + Machine.now() - 1.0) * 1000)
         waiting = [self.broker.topics[one.topic][one.number][at : at + 1] for one, at in self.owned.items()]
         return self.broker.is_down or any(one.timestamp_ms < before_ms for some in waiting for one in some)
