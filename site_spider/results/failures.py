@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.exceptions import (
@@ -43,11 +45,12 @@ def name_of(error: BaseException | type[BaseException]) -> str:
 
 def describe_exception(error: BaseException, request: Request) -> str:
     """Such as `DNSLookupError: no address for host x.test`."""
-    url = urlparse_cached(request)
     if isinstance(error, CannotResolveHostError):
-        return f"{name_of(error)}: no address for host {url.hostname}"
+        kind, _, host = _peer(request)
+        return f"{name_of(error)}: no address for {kind or 'host'} {host}"
     if isinstance(error, DownloadConnectionRefusedError):
-        return f"{name_of(error)}: {url.netloc} refuses connections"
+        kind, place, _ = _peer(request)
+        return f"{name_of(error)}: {kind and kind + ' '}{place} refuses connections"
     said = text_of(error)
     if isinstance(error, DownloadTimeoutError):
         seconds = request.meta.get("download_timeout")
@@ -58,6 +61,16 @@ def describe_exception(error: BaseException, request: Request) -> str:
             return f"TooManyRedirects: still redirected after {times} redirects"
         return _one_line(said or "the request was dropped by a middleware")
     return _one_line(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+
+
+def _peer(request: Request) -> tuple[str, str, str | None]:
+    """What the connection leads to: `the proxy`, if a spider has named one, its place, and its host."""
+    proxy = str(request.meta.get("proxy") or "")
+    with suppress(ValueError):
+        if proxy and (parts := urlsplit(proxy if "://" in proxy else f"http://{proxy}")).hostname:
+            return "the proxy", parts.netloc.rpartition("@")[2], parts.hostname
+    url = urlparse_cached(request)
+    return "", url.netloc, url.hostname
 
 
 def text_of(error: BaseException | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from scrapy import Request
+from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError
 
-from site_spider.results.failures import REASONS, failure_name, reason_of
+from site_spider.results.failures import REASONS, describe_exception, failure_name, reason_of
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,16 @@ def test_the_kind_has_neither_host_nor_count(description: str, reason: str) -> N
 def test_a_description_of_any_length_takes_no_time() -> None:
     """It may be a middleware's own."""
     assert len(failure_name("." * 10_000_000)) < 100
+
+
+@pytest.mark.parametrize("proxy", ["http://user:secret@p.test:3128", "p.test:3128"])
+def test_the_proxy_of_a_spider_is_named_where_it_is_the_proxy_that_cannot_be_reached(proxy: str) -> None:
+    """The host of the page was never asked."""
+    request = Request("http://h.test/", meta={"proxy": proxy})
+    refused = "ConnectionRefusedError: the proxy p.test:3128 refuses connections"
+    assert describe_exception(DownloadConnectionRefusedError(), request) == refused
+    unknown = "DNSLookupError: no address for the proxy p.test"
+    assert describe_exception(CannotResolveHostError(), request) == unknown
+    assert (reason_of(refused), reason_of(unknown)) == ("connect", "dns")
+    odd = Request("http://h.test:8/", meta={"proxy": "http://["})
+    assert describe_exception(DownloadConnectionRefusedError(), odd).endswith(": h.test:8 refuses connections")
