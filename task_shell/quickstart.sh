@@ -146,8 +146,8 @@ say_what_next() {
     say "The crawl took $1 s. Seeds and results are kept in $SITE_DATA_DIR, the crawler's log is $log."
     headline "What to try next"
     cat <<END
-  cd $project
-  export SITE_DATA_DIR=$SITE_DATA_DIR
+  cd $(printf %q "$project")
+  export SITE_DATA_DIR=$(printf %q "$SITE_DATA_DIR")
   .venv/bin/scrapy results --status none              # pages without an answer, and why
   .venv/bin/scrapy results --status 404 --format json # whole documents, for programs
   .venv/bin/scrapy dead-letters --format json         # messages that are not valid seeds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def quickstart(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
     return subprocess.run(
         [str(SCRIPT), *arguments],
         # Servers of the environment must not be used: nothing listens there.
-        env=kept | {"SITE_DATA_DIR": str(folder / "data"), "SITE_KAFKA_BROKERS": "127.0.0.1:1"} | variables,
+        env=kept | {"SITE_DATA_DIR": str(folder / "my data"), "SITE_KAFKA_BROKERS": "127.0.0.1:1"} | variables,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -39,9 +40,11 @@ def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
     lines = ran.stdout.splitlines()
     assert {"Results: 34", "Failures: 5", "Dead letters in seeds.dead-letters: 2"} <= set(lines)
     assert "What to try next" in lines
-    assert any(f"kept in {tmp_path / 'data'}" in line for line in lines)
-    assert {path.name for path in (tmp_path / "data").iterdir()} >= {"crawl.log", "results.sqlite", "seeds.sqlite"}
-    wait_until(lambda: not still_running(tmp_path / "data"), 300, "the end of all it started")
+    assert any(f"kept in {tmp_path / 'my data'}" in line for line in lines)
+    assert {path.name for path in (tmp_path / "my data").iterdir()} >= {"crawl.log", "results.sqlite", "seeds.sqlite"}
+    names = [line.partition("=")[2] for line in lines if line.startswith("  export SITE_DATA_DIR=")]
+    assert [shlex.split(name) for name in names] == [[str(tmp_path / "my data")]]
+    wait_until(lambda: not still_running(tmp_path / "my data"), 300, "the end of all it started")
 
 
 @pytest.mark.nightly
@@ -81,4 +84,4 @@ def test_a_wrong_argument_is_said_before_anything_is_done(tmp_path: Path) -> Non
         ran = quickstart(tmp_path, *arguments)
         assert (ran.returncode, ran.stdout) == (code, "")
         assert said in ran.stderr
-    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "my data").exists()
