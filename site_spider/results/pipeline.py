@@ -465,13 +465,10 @@ def _note(error: str, response: object, item: object = None) -> None:
 
 # --- callbacks -------------------------------------------------------------------------------------------
 # The callbacks of a spider as they are called: bounded in time, and followed by the result of their page.
-#
-# A callback gives items and requests; the result of its page is written besides, unless the callback has
-# given it itself. It is prepared here, where a large body can be read in turns, and noted in the job. It is
-# written when all that the callback gave has left the pipelines, so a page that went wrong is a failure. A
-# generator that is not asynchronous is not begun before the result is prepared: nothing can be awaited at
-# its end. The result of a page whose callback raises is prepared as well: it says what is known of the
-# page, and the reason.
+# A callback gives items and requests; the result of its page is written besides, unless the callback has given it
+# itself. It is prepared here, where a large body can be read in turns, and noted in the job, and written when all that
+# the callback gave has left the pipelines, so a page that went wrong is a failure. A generator that is not
+# asynchronous is not begun before: nothing can be awaited at its end.
 
 _GIVES_RESULT = "gives_page_result"
 Prepare = Callable[[Any], Awaitable[Any]]
@@ -481,6 +478,14 @@ def gives_page_result(callback: Callback) -> Callback:
     """Marks a method of a spider that gives the result of its page itself."""
     setattr(callback, _GIVES_RESULT, True)
     return callback
+
+
+def given_by(spider: Spider, result: Result, job: Job | None) -> list[Result]:
+    """Where callbacks of somebody's give items alone, it is noted: no pipeline and no feed of theirs is to see it."""
+    if job is None or job.written or getattr(engine_hooks.default_callback(spider), _GIVES_RESULT, False):
+        return [result]
+    job.page, job.error = result, None
+    return []
 
 
 class Callbacks:

@@ -46,7 +46,7 @@ from site_spider.results.document import (
     result_fields,
 )
 from site_spider.results.failures import describe_exception, describe_retries
-from site_spider.results.pipeline import describe_host, describe_job, gives_page_result
+from site_spider.results.pipeline import describe_host, describe_job, given_by, gives_page_result
 from site_spider.service import environment
 from site_spider.service.environment import apply_custom_settings, apply_environment
 from site_spider.service.settings_checks import check_names, check_scrapy_settings
@@ -369,10 +369,10 @@ class SeedSpider(Spider):
         if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
             job.page = Job.NO_DOCUMENT
             return []
-        result = await self.failure_result(failure)
+        given = given_by(self, await self.failure_result(failure), job)
         if job is not None and job.parent is None:
             job.entry.found_at(host_of(job.url))  # where else
-        return [result, *self._robots_of_hosts(job)]
+        return [*given, *self._robots_of_hosts(job)]
 
     async def failure_result(self, failure: Failure) -> Result:
         """The result of a page whose errback does not give it."""
@@ -414,7 +414,7 @@ class SeedSpider(Spider):
         describe_check(result, response)
         result.response_size = len(response.body) or None  # that of the stored one, if it came again
         _anchor_host(response, job)
-        return [result, *self._robots_of_hosts(job, response.url)]
+        return [*given_by(self, result, job), *self._robots_of_hosts(job, response.url)]
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.

@@ -367,6 +367,34 @@ def test_feeds_and_signals_see_items_and_no_results(tmp_path: Path) -> None:
     assert set(found.documents) == {"list"}
 
 
+@pytest.mark.parametrize("gives", ["items", "results"])
+def test_pipelines_and_feeds_see_pages_that_fail_where_the_spider_gives_results_alone(
+    tmp_path: Path, gives: str
+) -> None:
+    """Nor a check that finds a page unchanged: a pipeline for items would raise, and take the place of the reason."""
+    kinds: list[str] = []
+
+    class Looking:
+        def process_item(self, item: Any) -> Any:
+            kinds.append(type(item).__name__)
+            return item if isinstance(item, Result) else {"a": item["a"]}
+
+    own = spider({"a": 1}) if gives == "items" else SeedSpider
+    engine.ANSWERS["/refused"] = Mock(side_effect=ConnectionRefusedError("no"))
+    engine.ANSWERS["/same"] = lambda request: page(request, "same", 304 if "If-None-Match" in request.headers else 200)
+    refused = {"url": "http://h.test/refused", "meta": {"url_id": "refused"}}
+    check = {"url": "http://h.test/same", "meta": {"url_id": "same", "if_changed": True, "etag": '"1"'}}
+    crawl(tmp_path, [{"url": "http://h.test/same", "meta": {"url_id": "same"}}], own)
+    out = tmp_path / "out.jsonl"
+    settings = {"ITEM_PIPELINES": {Looking: 1, **WRITES}, "FEEDS": {str(out): {"format": "jsonlines"}}}
+    found = crawl(tmp_path, [SEED, refused, check], own, RETRY_ENABLED=False, **settings)
+    assert kinds == (["dict"] if gives == "items" else ["Result"] * 3)
+    assert len(out.read_text().splitlines()) == len(kinds)
+    assert found.documents["refused"]["description"] == "ConnectionRefusedError: no"
+    assert found.documents["same"]["unchanged"]
+    assert (found.seeds["completed_with_result"], found.seeds["completed_with_failure"], found.lag) == (2, 1, 0)
+
+
 def test_a_result_that_the_spider_gives_itself_is_written_once_as_a_result(tmp_path: Path) -> None:
     """Also one that a pipeline makes a dict of; an item with a url_id of its own stays an item."""
 
