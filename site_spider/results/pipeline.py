@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.engine import flow as engine_hooks
-from site_spider.engine.callback_guard import Callback, SafeItemProcessor, guarded, guards
+from site_spider.engine.callback_guard import Callback, SafeItemProcessor, guarded, guards, unguarded
 from site_spider.engine.scrapy_parts import part_of, takes_seeds
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.ledger import completion
@@ -465,10 +465,9 @@ def _note(error: str, response: object, item: object = None) -> None:
 
 # --- callbacks -------------------------------------------------------------------------------------------
 # The callbacks of a spider as they are called: bounded in time, and followed by the result of their page.
-# A callback gives items and requests; the result of its page is written besides, unless the callback has given it
-# itself. It is prepared here, where a large body can be read in turns, and noted in the job, and written when all that
-# the callback gave has left the pipelines, so a page that went wrong is a failure. A generator that is not
-# asynchronous is not begun before: nothing can be awaited at its end.
+# A callback gives items and requests; the result of its page is written besides, unless it has given that itself. It is
+# prepared here, where a large body can be read in turns, noted in the job, and written when all that the callback gave
+# has left the pipelines. A generator that is not asynchronous is not begun before: nothing can be awaited at its end.
 
 _GIVES_RESULT = "gives_page_result"
 Prepare = Callable[[Any], Awaitable[Any]]
@@ -480,9 +479,10 @@ def gives_page_result(callback: Callback) -> Callback:
     return callback
 
 
-def given_by(spider: Spider, result: Result, job: Job | None) -> list[Result]:
-    """Where callbacks of somebody's give items alone, it is noted: no pipeline and no feed of theirs is to see it."""
-    if job is None or job.written or getattr(engine_hooks.default_callback(spider), _GIVES_RESULT, False):
+def given_by(spider: Spider, result: Result, job: Job | None, callback: Callback | None = None) -> list[Result]:
+    """Where the callback of its page gives items alone, it is noted: no pipeline and no feed is to see it."""
+    callback = unguarded(callback) or engine_hooks.default_callback(spider)
+    if job is None or job.written or getattr(callback, _GIVES_RESULT, False):
         return [result]
     job.page, job.error = result, None
     return []

@@ -369,7 +369,7 @@ class SeedSpider(Spider):
         if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
             job.page = Job.NO_DOCUMENT
             return []
-        given = given_by(self, await self.failure_result(failure), job)
+        given = given_by(self, await self.failure_result(failure), job, request.callback)
         if job is not None and job.parent is None:
             job.entry.found_at(host_of(job.url))  # where else
         return [*given, *self._robots_of_hosts(job)]

@@ -367,6 +367,25 @@ def test_feeds_and_signals_see_items_and_no_results(tmp_path: Path) -> None:
     assert set(found.documents) == {"list"}
 
 
+def test_a_callback_beside_parse_gives_items_alone_also_where_its_page_fails(tmp_path: Path) -> None:
+    """Results of pages are given by parse."""
+    urls: list[str] = []
+
+    class Detailed(SeedSpider):
+        seed_callbacks = ("parse", "detail")
+
+        def detail(self, response: Response) -> None:
+            """Is not called."""
+
+    look = pipeline(lambda item: urls.append(item.url))  # type: ignore[func-returns-value]
+    engine.ANSWERS["/refused"] = Mock(side_effect=ConnectionRefusedError("no"))
+    seeds = [SEED, *({"url": f"http://h.test/refused?{name}", "callback": name} for name in Detailed.seed_callbacks)]
+    found = crawl(tmp_path, seeds, Detailed, RETRY_ENABLED=False, ITEM_PIPELINES={look: 1, **WRITES})
+    assert sorted(urls) == ["http://h.test/list", "http://h.test/refused?parse"]
+    said = [document["description"] for document in found.documents.values()]
+    assert said.count("ConnectionRefusedError: no") == 2
+
+
 @pytest.mark.parametrize("gives", ["items", "results"])
 def test_pipelines_and_feeds_see_pages_that_fail_where_the_spider_gives_results_alone(
     tmp_path: Path, gives: str
