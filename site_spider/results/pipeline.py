@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from itemadapter import ItemAdapter
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DropItem, NotConfigured
+from scrapy.exceptions import CloseSpider, DropItem, NotConfigured
 from scrapy.http import Response
 from scrapy.signalmanager import SignalManager
 from twisted.python.failure import Failure
@@ -580,11 +580,11 @@ async def _prepare(answer: Any, job: Job, prepare: Prepare) -> None:
 
 
 async def _prepare_failed(answer: Any, job: Job, prepare: Prepare, error: Exception) -> None:
-    """The reason is noted when nobody has an answer to the error: see ErrorSignals."""
+    """The reason is noted when nobody has an answer to the error: see ErrorSignals, which hear of no CloseSpider."""
     job.error = type(error).__name__  # the page needs a result: see SeedSpider.page_result
     with suppress(Exception):  # what can be told without waiting is told later
         job.answer = await prepare(answer)
-    job.error = None
+    job.error = f"CloseSpider in the spider: {error.reason}" if isinstance(error, CloseSpider) else None
 
 
 async def _raising(error: Exception) -> None:

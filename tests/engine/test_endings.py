@@ -275,7 +275,8 @@ def test_a_seed_whose_callback_closes_the_spider_is_complete_and_the_rest_is_not
     assert first.stats["finish_reason"] == "enough"
     done = set(first.documents)
     assert 0 < len(done) < 20
-    assert {(d["body"], d["description"]) for d in first.documents.values()} == {("<p>page", "ended without a result")}
+    said = "CloseSpider in the spider: enough"
+    assert {(d["body"], d["description"]) for d in first.documents.values()} == {("<p>page", said)}
     second = crawl(tmp_path, [])
     assert second.lag == 0
     assert set(second.documents) == {str(number) for number in range(20)}
