@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -115,6 +115,43 @@ def read_with(path: Path, parser: Callable[[bytes, Path], _Read]) -> _Read:
     except Exception as error:  # noqa: BLE001 - parsers of others: no file ends the process that follows it
         said = f"cannot be used: {type(error).__name__}: {shown(str(error))}"
     raise BadSource(path, [Mistake(0, 0, said)])
+
+
+class FollowedFile(Generic[_Read]):
+    """What a parser made of a file when it could be used last."""
+
+    def __init__(self, path: Path, parser: Callable[[bytes, Path], _Read]) -> None:
+        self.path, self._parser = path, parser
+        self.content: _Read | None = None
+        self._stamp: object = None
+        self._said = ""  # why it could not be read
+
+    def look(self) -> BadSource | None:
+        """Take the file if it has changed; returns what is bad, once for each change."""
+        if (stamp := _stamp(self.path)) == self._stamp:
+            return None
+        try:
+            self.content = read_with(self.path, self._parser)
+        except BadSource as bad:
+            if bad.mistakes[0].line:
+                self._stamp = stamp
+            elif str(bad) == self._said:
+                return None
+            self._said = str(bad)  # a file that was not read may be read at last: too many were open, say
+            return bad
+        self._stamp, self._said = stamp, ""
+        return None
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """What differs when there is something new to take or to say."""
+    found: list[object] = []
+    for status in (path.lstat, path.stat):
+        try:
+            found.append(stamp_of(status()))
+        except OSError as error:  # it is gone, not allowed, or a link that leads nowhere
+            found.append(error.errno)
+    return tuple(found)
 
 
 def parse_source(raw: bytes, path: Path) -> model.Source:
@@ -416,18 +453,13 @@ class Library:
         return None
 
 
-class _LoadedFile(NamedTuple):
-    stamp: object
-    source: Source | None  # None: it is bad, and was so from the first
-
-
 class SourceFolder:
     """Follows the files of a folder. `look` is for a thread, all else for the event loop's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.library = Library({})
-        self._read: dict[Path, _LoadedFile] = {}
+        self._files: dict[Path, FollowedFile[Source]] = {}
         self._doubles: dict[Path, Path] = {}  # files with the name of another one: the other one
         self._unlisted: str | None = None  # why the folder cannot be listed, once that is said
 
@@ -448,11 +480,15 @@ class SourceFolder:
         paths = self._paths(mistakes)
         if paths is None:
             return mistakes
-        before, self._read = self._read, {}
+        before, self._files = self._files, {}
         for path in paths:
-            with suppress(FileNotFoundError):  # it has just gone
-                self._read[path] = self._newer(path, before.get(path), mistakes)
-        sources = self._distinct({path: read.source for path, read in self._read.items() if read.source}, mistakes)
+            file = before.get(path) or FollowedFile(path, parse_source)
+            bad = file.look()
+            if os.path.lexists(path):  # else it has just gone
+                self._files[path] = file
+                mistakes += [bad] if bad else []
+        sources = {path: file.content for path, file in self._files.items() if file.content}
+        sources = self._distinct(sources, mistakes)
         if sources != self.library.sources:
             self.library = Library(sources)
         return mistakes
@@ -471,16 +507,6 @@ class SourceFolder:
             return None
         self._unlisted = None
         return paths
-
-    def _newer(self, path: Path, before: _LoadedFile | None, mistakes: list[BadSource]) -> _LoadedFile:
-        stamp = _stamp(path)
-        if before is not None and before.stamp == stamp:
-            return before
-        try:
-            return _LoadedFile(stamp, read_source(path))
-        except BadSource as bad:
-            mistakes.append(bad)
-            return _LoadedFile(stamp, None if before is None else before.source)
 
     def _distinct(self, sources: dict[Path, Source], mistakes: list[BadSource]) -> dict[Path, Source]:
         """Of two with one name the first file counts."""
@@ -505,16 +531,3 @@ class SourceFolder:
                 logger.error("A source file cannot be used; what it said before counts: %s", bad.in_one_line)
             if self.library is not before:
                 logger.info("Sources: %s", ", ".join(source.name for source in self.library.enabled) or "none")
-
-
-def _stamp(path: Path) -> tuple[object, ...]:
-    """What differs when there is something new to take or to say. Raises FileNotFoundError: it is gone."""
-    found: list[object] = []
-    for status in (path.lstat, path.stat):
-        try:
-            found.append(stamp_of(status()))
-        except OSError as error:  # not allowed, or a link that leads nowhere
-            if isinstance(error, FileNotFoundError) and not found:
-                raise
-            found.append(error.errno)
-    return tuple(found)

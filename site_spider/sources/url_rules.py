@@ -20,7 +20,7 @@ from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import host_of
-from site_spider.sources.library import BadSource, parse, read_with, stamp_of
+from site_spider.sources.library import BadSource, FollowedFile, parse
 from site_spider.sources.model import Part, Pattern, PatternSet
 
 logger = logging.getLogger(__name__)
@@ -216,20 +216,12 @@ def _names(host: str) -> Iterator[str]:
     yield host
 
 
-def _stamp(path: Path) -> object:
-    try:
-        return stamp_of(path.stat())
-    except OSError as error:
-        return error.errno
-
-
 class UrlRulesFile:
     """The rules as they are now. `look` is for a thread, all else for the event loop's."""
 
     def __init__(self, deny: UrlList, allow: UrlList, path: Path | None) -> None:
-        self._deny, self._allow, self.path = deny, allow, path
-        self._stamp: object = None
-        self._said = ""  # why it could not be read
+        self._deny, self._allow = deny, allow
+        self._file = None if path is None else FollowedFile(path, _hosts)
         self.rules = UrlRules(deny, allow, {})
 
     @classmethod
@@ -244,30 +236,26 @@ class UrlRulesFile:
 
     def look(self) -> BadSource | None:
         """Take the file if it has changed; returns what is bad, once for each change."""
-        if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
+        if self._file is None:
             return None
-        try:
-            hosts = read_with(self.path, lambda raw, path: parse(raw, path, HostRules, _FILE.validate_python))
-            self.rules = UrlRules(self._deny, self._allow, hosts)
-        except BadSource as bad:
-            if bad.mistakes[0].line:
-                self._stamp = stamp
-            elif str(bad) == self._said:
-                return None
-            self._said = str(bad)  # a file that was not read may be read at last: too many were open, say
-            return bad
-        self._stamp, self._said = stamp, ""
-        return None
+        before, bad = self._file.content, self._file.look()
+        if self._file.content is not before:
+            self.rules = UrlRules(self._deny, self._allow, self._file.content or {})
+        return bad
 
     async def follow(self) -> None:
         """Look every other second, until cancelled."""
-        while self.path is not None:
+        while self._file is not None:
             await asyncio.sleep(_LOOK_SECONDS)
             before = self.rules
             if (bad := await asyncio.to_thread(self.look)) is not None:
                 logger.error("%s cannot be used; what it said before counts: %s", FILE, bad.in_one_line)
             elif self.rules is not before:
-                logger.info("%s: %s was read", FILE, self.path)
+                logger.info("%s: %s was read", FILE, self._file.path)
+
+
+def _hosts(raw: bytes, path: Path) -> dict[str, HostRules]:
+    return parse(raw, path, HostRules, _FILE.validate_python)
 
 
 def _list_of(settings: SettingsView, name: str) -> UrlList:

@@ -386,6 +386,20 @@ def test_a_file_is_read_again_when_only_its_rights_have_changed(tmp_path: Path, 
     assert names(folder) == {"good"}
 
 
+def test_a_change_that_cannot_be_read_at_once_is_said_once_and_taken_later(tmp_path: Path, monkeypatch: Any) -> None:
+    file = tmp_path / "shop.yaml"
+    write(file, "match: {hosts: [a.test]}\ndescription: good")
+    folder = SourceFolder.open(tmp_path, must_exist=True)
+    write(file, "match: {hosts: [a.test]}\ndescription: changed")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", Mock(side_effect=OSError(24, "Too many open files")))
+        said = [[*map(str, folder.look())] for _ in range(2)]
+    assert ["Too many open files" in str(one) for one in said] == [True, False]
+    assert names(folder) == {"good"}
+    assert folder.look() == []
+    assert names(folder) == {"changed"}
+
+
 def test_a_name_stands_for_one_source(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         write(tmp_path / name, f"name: shop\nmatch: {{hosts: [{name}]}}\ndescription: {name}")
