@@ -129,41 +129,31 @@ _CACHE_KIB = 16_384
 
 _TABLES = f"""
     PRAGMA cache_size = -{_CACHE_KIB};
-    CREATE TABLE records (task INTEGER, position INTEGER, key BLOB);
+    PRAGMA foreign_keys = ON;
+    CREATE TABLE records (record INTEGER PRIMARY KEY, task TEXT, position INTEGER, key BLOB);
     CREATE INDEX records_of_task ON records (task);
-    CREATE TABLE said (task INTEGER, position INTEGER, page INTEGER, size_bytes INTEGER, is_answered INTEGER,
-        reason TEXT);
-    CREATE INDEX said_of_task ON said (task);
-    CREATE TABLE moved (task INTEGER, position INTEGER, first INTEGER, outcome TEXT);
-    CREATE INDEX moved_of_task ON moved (task);
+    CREATE TABLE said (record INTEGER REFERENCES records ON DELETE CASCADE,
+        page INTEGER, size_bytes INTEGER, is_answered INTEGER, reason TEXT);
+    CREATE INDEX said_in_record ON said (record);
+    CREATE TABLE moved (record INTEGER REFERENCES records ON DELETE CASCADE, first INTEGER, outcome TEXT);
+    CREATE INDEX moved_in_record ON moved (record);
 """
-_INSERT = {
-    CountedPage: "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)",
-    CountedSeed: "INSERT INTO moved VALUES (?, ?, ?, ?)",
-}
-_KEYS = "SELECT key FROM records WHERE task = ? AND position < ?"
-_DELETE = (
-    "DELETE FROM said WHERE task = ? AND position < ?",
-    "DELETE FROM moved WHERE task = ? AND position < ?",
-    "DELETE FROM records WHERE task = ? AND position < ?",
-)
-_OF_RECORD = "position IN (SELECT position FROM records WHERE task = ?1 AND key = ?2)"
-_TAKE_BACK = (
-    f"DELETE FROM said WHERE task = ?1 AND {_OF_RECORD}",  # noqa: S608 - constants
-    f"DELETE FROM moved WHERE task = ?1 AND {_OF_RECORD}",  # noqa: S608 - constants
-)
+_INSERT = {CountedPage: "INSERT INTO said VALUES (?, ?, ?, ?, ?)", CountedSeed: "INSERT INTO moved VALUES (?, ?, ?)"}
+_BELOW = "FROM records WHERE task = ? AND position < ?"
 # The other columns are those of the row with the largest rowid: https://sqlite.org/lang_select.html#bareagg
 _LAST_WORDS = """CREATE TEMP TABLE words AS
-    SELECT is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
+    SELECT is_answered, reason, max(said.rowid) FROM records JOIN said USING (record) WHERE task = ? GROUP BY page"""
 _LAST_SIZES = """SELECT total(size_bytes) FROM (
-    SELECT size_bytes, max(rowid) FROM said WHERE task = ? AND size_bytes GROUP BY page)"""  # a 304 has none
+    SELECT size_bytes, max(said.rowid) FROM records JOIN said USING (record)
+    WHERE task = ? AND size_bytes GROUP BY page)"""  # a 304 has none
 # Seeds that were counted as spilled, each once, by the last word on how they ended (a copy that was filtered
 # has no word, if there is another); what never came back is spilled still. What a process wrote of one that
 # was not counted as spilled, as when it died before, is none.
 _CAME_BACK = """WITH
-    gone AS (SELECT DISTINCT first FROM moved WHERE task = ?1 AND outcome = ''),
-    back AS (SELECT first, outcome, max((outcome <> 'filtered') << 62 | rowid)
-        FROM moved WHERE task = ?1 AND outcome <> '' GROUP BY first)
+    mine AS (SELECT first, outcome, moved.rowid AS number FROM records JOIN moved USING (record) WHERE task = ?),
+    gone AS (SELECT DISTINCT first FROM mine WHERE outcome = ''),
+    back AS (SELECT first, outcome, max((outcome <> 'filtered') << 62 | number)
+        FROM mine WHERE outcome <> '' GROUP BY first)
     SELECT ifnull(back.outcome, 'spilled') AS ended, count(*)
     FROM gone LEFT JOIN back USING (first) GROUP BY ended"""
 
@@ -215,8 +205,7 @@ class PageTable:
     def _begin(self) -> None:
         self._reader: TopicReader | None = None
         self._end = 0
-        self._numbers: dict[str, int] = {}
-        self._born = 0
+        self._tasks: set[str] = set()  # with records
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._rows.executescript(_TABLES)
 
@@ -228,7 +217,7 @@ class PageTable:
         with self._turn:
             try:
                 self._read_on(skipped)
-                stale = [key for task_id in told.keys() & self._numbers for key in self._drop(task_id, told)]
+                stale = [key for task_id in told.keys() & self._tasks for key in self._drop(task_id, told)]
                 counts = {task_id: self._counts_of(task_id) for task_id in wanted}
             except sqlite3.Error as error:
                 self._release()
@@ -275,44 +264,33 @@ class PageTable:
     def _take(self, message: Message) -> None:
         if message.key is None:
             return
-        if message.value is None:
-            self._take_back(message.key)
+        task_id = task_of(message.key)
+        if message.value is None:  # it was deleted, with its task
+            self._rows.execute("DELETE FROM records WHERE task = ? AND key = ?", (task_id, message.key))
             return
-        task_id, told = task_of(message.key), read(message.value)
-        if (number := self._numbers.get(task_id)) is None:
-            self._born += 1
-            number = self._numbers[task_id] = self._born
-        self._rows.execute("INSERT INTO records VALUES (?, ?, ?)", (number, message.offset, message.key))
+        told, record = read(message.value), (task_id, message.offset, message.key)
+        number = self._rows.execute("INSERT INTO records VALUES (NULL, ?, ?, ?)", record).lastrowid
         for kind, statement in _INSERT.items():
-            rows = [(number, message.offset, *one) for one in told if isinstance(one, kind)]
-            self._rows.executemany(statement, rows)
-
-    def _take_back(self, key: bytes) -> None:
-        """A record was deleted, with its task."""
-        if (number := self._numbers.get(task_of(key))) is not None:
-            for statement in _TAKE_BACK:
-                self._rows.execute(statement, (number, key))
+            self._rows.executemany(statement, [(number, *one) for one in told if isinstance(one, kind)])
+        self._tasks.add(task_id)
 
     def _drop(self, task_id: str, told: Mapping[str, int]) -> list[bytes]:
-        which = self._numbers[task_id], told[task_id]
-        keys = [key for (key,) in self._rows.execute(_KEYS, which)]
-        for statement in _DELETE if keys else ():
-            self._rows.execute(statement, which)
+        which = task_id, told[task_id]
+        keys = [key for (key,) in self._rows.execute(f"SELECT key {_BELOW}", which)]
+        self._rows.execute(f"DELETE {_BELOW}", which)
         if not self._rows.execute("SELECT 1 FROM records WHERE task = ? LIMIT 1", which[:1]).fetchone():
-            del self._numbers[task_id]
+            self._tasks.discard(task_id)
         return keys
 
     def _counts_of(self, task_id: str) -> PageCounts:
-        if (number := self._numbers.get(task_id)) is None:
-            return PageCounts()
-        self._rows.execute(_LAST_WORDS, (number,))
+        self._rows.execute(_LAST_WORDS, (task_id,))
         answered, failures = self._rows.execute("SELECT total(is_answered), count(reason) FROM words").fetchone()
-        (size_bytes,) = self._rows.execute(_LAST_SIZES, (number,)).fetchone()
+        (size_bytes,) = self._rows.execute(_LAST_SIZES, (task_id,)).fetchone()
         reasons = self._rows.execute(
             "SELECT reason, count(*) FROM words WHERE reason IS NOT NULL GROUP BY reason"
         ).fetchall()
         self._rows.execute("DROP TABLE words")
-        came_back = bounded(dict(self._rows.execute(_CAME_BACK, (number,)).fetchall()))
+        came_back = bounded(dict(self._rows.execute(_CAME_BACK, (task_id,)).fetchall()))
         return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)), came_back)
 
 
