@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -374,58 +376,39 @@ def _child_preparation() -> Callable[[], None]:
     return prepare
 
 
-_ANOTHER = "another one runs with the same project, spider, group and topic; --scale reaches that one"
-
-
 class ScaleControl:
     """How `--scale N` reaches the supervisor that was started for the same.
 
-    Files in a folder that only this user may enter: one is locked by the supervisor as long as it lives and
-    has its process id, another has the number of processes that is wanted. The first gets its name when it
-    is locked and written: whoever finds it locked reads the id of who locks it, never of one that is dead.
+    A file in a folder that only this user may enter has the number of processes that is wanted. The supervisor
+    locks it as long as it lives, and the kernel says whose lock that is.
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._name = hashlib.sha256(os.fsencode("\n".join(keys))).hexdigest()[:16]
-        self._claimed: Path | None = None
+        digest = hashlib.sha256(os.fsencode("\n".join(keys))).hexdigest()
+        self._name = f"{digest[:16]}.scale"
+        self._claimed: int | None = None  # the file; closing any other that is open here would release the lock
 
     def claim(self) -> str | None:
         """From now on --scale reaches this process; returns why not."""
         if self._claimed is not None:
             return None
         for folder in _folders():
-            try:
+            with contextlib.suppress(OSError):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not _is_own(folder):
-                    continue
-                path = folder / f"{self._name}.pid"
-                turn = _opened(path.with_suffix(".lock"))
-            except OSError:
-                continue
-            try:
-                return self._take(path, turn)
-            finally:
-                os.close(turn)
+                if _is_own(folder):
+                    path = folder / self._name
+                    return self._take(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         return "--scale cannot reach this: set XDG_RUNTIME_DIR to a folder of your own"
 
-    def _take(self, path: Path, turn: int) -> str | None:
-        lock = -1
+    def _take(self, path: Path, file: int) -> str | None:
         try:
-            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and _is_locked(path):
-                return _ANOTHER
-            new = path.with_suffix(f".{os.getpid()}")
-            lock = _opened(new)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(lock, str(os.getpid()).encode())
-            new.replace(path)
-        except BlockingIOError:
-            return _ANOTHER
-        except OSError as error:  # a file system without locks, or a full one
-            if lock >= 0:
-                os.close(lock)
-            return f"--scale cannot reach this: {path}: {error.strerror}"
-        self._claimed = path  # the lock stays open
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return "another one runs with the same project, spider, group and topic; --scale reaches that one"
+            return f"--scale cannot reach this: {path}: {error.strerror}"  # a file system without locks
+        self._claimed = file
         return None
 
     def wanted(self) -> int | None:
@@ -433,24 +416,29 @@ class ScaleControl:
         if self._claimed is None:
             return None
         with contextlib.suppress(OSError, ValueError):
-            number = int(self._claimed.with_suffix(".scale").read_text())
+            number = int(os.pread(self._claimed, 16, 0))
             return number if 0 <= number <= MOST_PROCESSES else None
         return None
 
     def scale(self, processes: int) -> bool:
         """Have the supervisor that runs keep so many; False where there is none."""
         for folder in _folders():
-            with contextlib.suppress(OSError, ValueError):
-                path = folder / f"{self._name}.pid"
-                if not _is_own(folder) or not _is_locked(path):
-                    continue
-                pid = int(path.read_text())
-                new = path.with_suffix(f".{os.getpid()}")
-                new.write_text(str(processes))
-                new.replace(path.with_suffix(".scale"))
-                os.kill(pid, signal.SIGUSR1)
-                return True
+            with contextlib.suppress(OSError):
+                if _is_own(folder) and _order(folder / self._name, processes):
+                    return True
         return False
+
+
+def _order(path: Path, processes: int) -> bool:
+    with path.open("r+b", buffering=0) as file:
+        how = "hhlli"  # struct flock: kind, whence, start, length, process
+        asked = struct.pack(how, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, pid = struct.unpack(how, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        if kind == fcntl.F_UNLCK or pid <= 0:
+            return False
+        file.write(b"%-8d" % processes)  # in one piece, and as long as any before
+        os.kill(pid, signal.SIGUSR1)
+    return True
 
 
 def _folders() -> Iterator[Path]:
@@ -467,19 +455,6 @@ def _is_own(folder: Path) -> bool:
     status = folder.lstat()
     may_others = stat.S_IMODE(status.st_mode) & 0o022
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not may_others
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -198,14 +196,12 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
         folder.chmod(0o777)
     control = supervisor.ScaleControl(["/a/folder/\udce4"])
     assert control.claim() is None
-    (pid,) = (tmp_path / "home").rglob("*.pid")
-    assert pid.read_text() == str(os.getpid())
+    assert [*(tmp_path / "home").rglob("*.scale")]
     assert not [*(tmp_path / "elsewhere").iterdir()]
-    assert "another one runs" in (supervisor.ScaleControl(["/a/folder/\udce4"]).claim() or "")
     assert supervisor.ScaleControl(["other"]).scale(2) is False
 
 
-@pytest.mark.parametrize(("module", "call"), [("fcntl", "flock"), ("os", "write")])
+@pytest.mark.parametrize(("module", "call"), [("fcntl", "lockf"), ("os", "open")])
 def test_a_folder_without_locks_or_room_ends_no_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, call: str
 ) -> None:
@@ -219,31 +215,34 @@ def test_a_folder_without_locks_or_room_ends_no_supervisor(
     assert control.claim() is None  # it is tried again
 
 
-def test_a_file_that_is_locked_has_the_id_of_who_locks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow that one is: --scale sends a signal to that id, which was its predecessor's."""
+_HOLDER = """
+import signal
+from site_spider.service.supervisor import ScaleControl
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+control = ScaleControl(["key", "\\udce4"])
+print(control.claim(), flush=True)
+signal.sigwait({signal.SIGUSR1})
+print(control.wanted())
+"""
+
+
+def test_an_order_goes_to_the_one_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never to a process with the number of a dead one, whose file is still there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    (tmp_path / "site_spider-control").mkdir(mode=0o700)
-    control, other = supervisor.ScaleControl(["key"]), supervisor.ScaleControl(["key"])
-    path = tmp_path / "site_spider-control" / f"{control._name}.pid"
-    path.write_text("1")
-    found: list[bool] = []
-    flock, kill = fcntl.flock, Mock()
-
-    def slow(lock: int, how: int) -> None:
-        flock(lock, how)
-        if how & fcntl.LOCK_EX:
-            found.append(other.scale(2))
-
-    monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(fcntl, "flock", slow)
+    control = supervisor.ScaleControl(["key", "\udce4"])
+    assert control.scale(9) is False
+    with subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "None\n"
+        assert "another one runs" in (control.claim() or "")
+        assert control.scale(12) is True
+        assert holder.stdout.read() == "12\n"
+    assert control.scale(9) is False
     assert control.claim() is None
-    assert "another one runs" in (other.claim() or "")
-    assert found == [False, False, True]
-    kill.assert_called_once_with(os.getpid(), signal.SIGUSR1)
 
 
 def test_what_is_said_goes_into_no_file_of_a_supervisor_without_stderr(tmp_path: Path) -> None:
     command = f"exec {sys.executable} {supervisor.__file__} --program false --setup-tries 1 2>&-"
     ran = subprocess.run(["sh", "-c", command], env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
     assert ran.returncode == EXIT_SETUP
-    assert next(tmp_path.rglob("*.pid")).read_text().isdigit()
+    assert next(tmp_path.rglob("*.scale")).read_text() == ""
