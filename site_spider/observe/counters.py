@@ -399,6 +399,7 @@ class Counted:
         self.seed_seconds = Histogram()  # from the poll to the completion
         self.response_bytes = Histogram(BYTES)  # of results
         self.loop_lag_seconds = Histogram(LAG_SECONDS)
+        self.loop_lag = LoopLag(self.loop_lag_seconds)
         self.tasks = TaskSums()
         self.pages = PageTally(self.tasks, self.response_bytes)
         self.seed_times = SeedTimes(self.tasks, self.seed_seconds)

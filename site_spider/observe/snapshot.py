@@ -37,7 +37,7 @@ from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, LoopLag, Pauses, iso
+from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, Pauses, iso
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
@@ -203,7 +203,6 @@ class Watched:
     commits: Commits
     bodies: Bodies
     pauses: Pauses
-    loop_lag: LoopLag
     clock: BrokerClock
     counted: Counted
 
@@ -422,7 +421,7 @@ def _resources(watched: Watched) -> Snapshot:
             "max_bytes": load.max_bytes,
         },
         "bodies": {"bytes": watched.bodies.bytes, "max_bytes": watched.bodies.max_bytes},
-        "loop_lag_max_seconds": round(watched.loop_lag.max_seconds(), 6),
+        "loop_lag_max_seconds": round(watched.counted.loop_lag.max_seconds(), 6),
         "clock_ahead_seconds": round(watched.clock.ahead_seconds, 3),
         "memory": memory(watched.crawler.settings),
     }

@@ -51,7 +51,7 @@ from site_spider.intake.seed_queue import METHOD, SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
-from site_spider.observe.counters import Counted, LoopLag, Pauses
+from site_spider.observe.counters import Counted, Pauses
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
@@ -290,21 +290,8 @@ class Parts:
         # what can be seen
         identity = Identity(spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name())
         pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
-        loop_lag = LoopLag(counted.loop_lag_seconds)
         self.watched = watched = Watched(
-            crawler,
-            identity,
-            ledger,
-            queues,
-            seeds,
-            intake,
-            sinks,
-            commits,
-            bodies,
-            pauses,
-            loop_lag,
-            tasks.clock,
-            counted,
+            crawler, identity, ledger, queues, seeds, intake, sinks, commits, bodies, pauses, tasks.clock, counted
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs
@@ -330,7 +317,7 @@ class Parts:
     async def show(self) -> None:
         """Show the crawl to others from now on. None of these parts holds it up."""
         self.measurements.log.open()
-        self.watched.loop_lag.start()
+        self.watched.counted.loop_lag.start()
         self.statistics.start()
         if self.server is not None:
             await self.server.open()
@@ -340,7 +327,7 @@ class Parts:
         if self.server is not None:
             await self.server.close()
         await self.statistics.close(self.stop.seconds_left())
-        self.watched.loop_lag.stop()
+        self.watched.counted.loop_lag.stop()
         self.measurements.log.close()
 
     def commit(self) -> None:
