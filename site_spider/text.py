@@ -23,7 +23,7 @@ def cut(text: str, width: int) -> str:
 
 def escaped(text: str) -> str:
     """The text in one line."""
-    return text if text.isprintable() else "".join(map(_as_python, text))
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def escaped_lines(text: str) -> str:
@@ -35,7 +35,7 @@ def escaped_lines(text: str) -> str:
 
 def escaped_json(text: str) -> str:
     """JSON that reads the same; what is not printable only stands inside its strings."""
-    return text if text.isprintable() else "".join(map(_as_json, text))
+    return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 def for_log(text: str, *, one_line: bool) -> str:
@@ -50,14 +50,6 @@ def for_log(text: str, *, one_line: bool) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 20]}... ({len(text)} long)"[:most]
-
-
-def _as_python(character: str) -> str:
-    return character if character.isprintable() else ascii(character)[1:-1]
-
-
-def _as_json(character: str) -> str:
-    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 # --- reason: words the reason of a SeedError for dead-letter headers and terminals -----------------------
