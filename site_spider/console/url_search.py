@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -94,28 +96,31 @@ class UrlSearch:
 
     def _look_at_log(self, wanted: Sought) -> Document:
         """Of several topics with such a message the first one gives the partition that is named."""
-        found: Document = {}
-        parts = of_topics(self.log, self.topics, self.group)
-        reading = _Bounded()
-        for topic in self.topics:
-            of_topic = {part.partition: part for part in parts if part.partition.topic == topic}
-            partition = Partition(topic, partition_of(wanted.key, len(of_topic))) if of_topic else None
-            if partition not in of_topic:
-                continue
-            messages = filter(wanted.is_in, reading(self._open_messages(of_topic, partition)))
-            here = [_place(each, of_topic[partition]) for each in messages][-_MOST_FOUND:]
-            before = found.get("messages", [])
-            if not before and (here or not found):
-                found |= {"partition": partition.number, "partition_name": str(partition)}
-            found["messages"] = [*before, *here]
-        return found | {"is_read_to_the_end": not reading.is_cut}
+        parts = {part.partition: part for part in of_topics(self.log, self.topics, self.group)}
+        sizes = Counter(partition.topic for partition in parts)
+        homes = [Partition(topic, partition_of(wanted.key, sizes[topic])) for topic in self.topics if sizes[topic]]
+        found = {home: deque[Document](maxlen=_MOST_FOUND) for home in homes if home in parts}
+        is_cut, deadline = False, runtime.monotonic() + _SECONDS
+        messages = chain.from_iterable(self._open_messages(parts, home) for home in found)
+        for number, message in enumerate(messages):
+            if is_cut := number >= _MOST_MESSAGES or runtime.monotonic() > deadline:
+                break
+            if message.partition in found and wanted.is_in(message):
+                found[message.partition].append(_place(message, parts[message.partition]))
+        named = next((home for home, places in found.items() if places), next(iter(found), None))
+        return {
+            "partition": named and named.number,
+            "partition_name": named and str(named),
+            "messages": [*chain(*found.values())],
+            "is_read_to_the_end": not is_cut,
+        }
 
-    def _open_messages(self, parts: dict[Partition, PartitionProgress], partition: Partition) -> Iterator[Message]:
+    def _open_messages(self, parts: Mapping[Partition, PartitionProgress], home: Partition) -> Iterator[Message]:
         """Of this partition, all that are not below the watermark."""
-        committed = parts[partition].committed
-        first = parts[partition].start if committed is None else committed.offset
-        start = {other: part.end for other, part in parts.items()} | {partition: first}
-        return self.log.read(partition.topic, start)
+        committed = parts[home].committed
+        first = parts[home].start if committed is None else committed.offset
+        start = {other: part.end for other, part in parts.items() if other.topic == home.topic} | {home: first}
+        return self.log.read(home.topic, start)
 
     def _look_at_dead_letters(self, wanted: Sought) -> Document:
         found = newest(self.log, self.dead_letter_topic, _MOST_LETTERS, wanted.url.encode())
@@ -138,24 +143,6 @@ class UrlSearch:
                 fields = {names.get(name, name): value for name, value in asked.items()}
                 found = list(reader.search(limit=_MOST_RESULTS, fields=fields))
         return {"results": [{name: result.get(names.get(name, name)) for name in _SHOWN} for result in found]}
-
-
-class _Bounded:
-    """Passes on messages, so many and so long altogether."""
-
-    def __init__(self) -> None:
-        self.is_cut = False
-        self._count = 0
-        self._deadline = 0.0  # begins with the first
-
-    def __call__(self, messages: Iterator[Message]) -> Iterator[Message]:
-        self._deadline = self._deadline or runtime.monotonic() + _SECONDS
-        for message in messages:
-            self._count += 1
-            if self._count > _MOST_MESSAGES or runtime.monotonic() > self._deadline:
-                self.is_cut = True
-                return
-            yield message
 
 
 def _place(message: Message, progress: PartitionProgress) -> Document:
