@@ -110,7 +110,7 @@ class History:
 class _Speaker:
     """A process of which messages are read; `held` is its newest, where that was passed over."""
 
-    first_at: float
+    first_at: float = float("-inf")  # of one that was known before
     read_at: float = float("-inf")
     held: tuple[float, Message] | None = None
 
@@ -123,9 +123,8 @@ class _Thinned:
 
     def __init__(self, known: Collection[str]) -> None:
         self.has_left_out = False  # a process
-        self._known = {name.encode() for name in known}
-        self._voices: dict[bytes | None, _Speaker] = {}
-        self._new: dict[bytes | None, _Speaker] = {}
+        self._voices: dict[bytes | None, _Speaker] = {name.encode(): _Speaker() for name in known}
+        self._most = len(self._voices) + MOST_PROCESSES
         self._newest_at = float("-inf")  # when the last of the new ones spoke first
         self._read = 0
 
@@ -140,22 +139,19 @@ class _Thinned:
                 yield at, message
             else:
                 voice.held = at, message
-        yield from (voice.held for voice in [*self._voices.values(), *self._new.values()] if voice.held)
+        yield from (voice.held for voice in self._voices.values() if voice.held)
 
     def _voice(self, key: bytes | None, at: float) -> _Speaker | None:
         """None where there is no place for a new one."""
-        voice = self._voices.get(key) or self._new.get(key)
-        if voice is not None:
+        if (voice := self._voices.get(key)) is not None:
             return voice
-        if key in self._known:
-            return self._voices.setdefault(key, _Speaker(at))
-        if len(self._new) >= MOST_PROCESSES:
+        if len(self._voices) >= self._most:
             self.has_left_out = True
             if at >= self._newest_at:
                 return None
-            del self._new[max(self._new, key=lambda name: self._new[name].first_at)]
-        voice = self._new[key] = _Speaker(at)
-        self._newest_at = max(each.first_at for each in self._new.values())
+            del self._voices[max(self._voices, key=lambda name: self._voices[name].first_at)]
+        voice = self._voices[key] = _Speaker(at)
+        self._newest_at = max(each.first_at for each in self._voices.values())
         return voice
 
 
