@@ -73,7 +73,7 @@ class IndexTemplate:
         if not any(words in said for words in _REFUSALS):
             return None
         template["settings"].pop("analysis")
-        _forget_analyzer(template["mappings"])
+        template["mappings"] = _without_analyzers(template["mappings"])
         if _BODY in self.properties:
             template["mappings"]["properties"][TEXT] = {"type": "text"}
             template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
@@ -97,15 +97,14 @@ def has_text(template: Mapping[str, Any]) -> bool:
     return TEXT in (within(template, "template", "mappings", "properties") or ())
 
 
-def _forget_analyzer(mapping: Any) -> None:
-    if isinstance(mapping, dict):
-        if mapping.get("analyzer") in _ANALYZERS:
-            del mapping["analyzer"]
-        for inner in mapping.values():
-            _forget_analyzer(inner)
-    elif isinstance(mapping, list):
-        for inner in mapping:
-            _forget_analyzer(inner)
+def _without_analyzers(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without ours."""
+
+    def kept(inner: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in inner.items() if name != "analyzer" or value not in _ANALYZERS}
+
+    copied: dict[str, Any] = json.loads(json.dumps(mapping), object_hook=kept)
+    return copied
 
 
 # --- mapping: adjusts the mapping of an index that existed before ----------------------------------------
@@ -128,8 +127,7 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
     """
     for index, mappings in _mappings(answer):
         known = within(mappings, "properties") or {}
-        added = {name: copy.deepcopy(one) for name, one in wanted.items() if name not in known}
-        _forget_analyzer(added)
+        added = _without_analyzers({name: one for name, one in wanted.items() if name not in known})
         if added and str(mappings.get("dynamic")).lower() != "false":
             yield index, added
 

@@ -190,11 +190,6 @@ def verdict_of(update: Mapping[str, Any]) -> Verdict:
     return Verdict(answer, reason_of(status, error))
 
 
-def refuses_content(error: ApiError) -> bool:
-    """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
-    return error.status_code == 413 or _is_own_fault(error.status_code, words_of(error))
-
-
 def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
     """The answer to the action on this very key. Raises UnexpectedResponse."""
     is_deletion = isinstance(item, Mapping) and "delete" in item
@@ -373,7 +368,8 @@ class ElasticsearchIndex:
             try:
                 return [*self._request(updates)]
             except ApiError as error:
-                if not refuses_content(error):
+                # a 400 without Elasticsearch's words is a proxy's
+                if error.status_code != TOO_LARGE and not _is_own_fault(error.status_code, words_of(error)):
                     raise
                 if len(updates) == 1 and error.status_code == TOO_LARGE:
                     return [TooLarge(updates[0], runtime.monotonic())]

@@ -6,10 +6,10 @@ import hashlib
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from site_spider import runtime
@@ -257,7 +257,8 @@ class HBaseTable:
     def open(self) -> None:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         self._is_checked = False
-        self._guarded(lambda _connection: None)
+        with self._connected():
+            pass
 
     def check(self) -> str:
         options = self._options
@@ -295,22 +296,25 @@ class HBaseTable:
 
     # --- The connection ---
 
-    def _guarded(self, action: Callable[[HBaseConnection], None]) -> None:
-        """Do it on a connection that is good, which is thrown away if it fails.
+    @contextmanager
+    def _connected(self) -> Iterator[HBaseConnection]:
+        """A connection that is good; it is thrown away if what is done on it fails.
 
         Raises Refusal, SinkUnavailable and ConfigError.
         """
         try:
-            action(self._connected())
+            yield self._good_connection()
         except CLIENT_ERRORS as error:
             self.close()
-            self._raise_ours(error)
+            if (refusal := refusal_in(error)) is None and is_from_hbase(error):
+                self._is_checked = False  # a missing table is reported as servers with issues
+            raise refusal or self._options.unavailable(explained(error)) from error
         except BaseException:
             self.close()
             raise
         self._used_at = runtime.monotonic()
 
-    def _connected(self) -> HBaseConnection:
+    def _good_connection(self) -> HBaseConnection:
         if self._connection is not None and runtime.monotonic() - self._used_at > IDLE_SECONDS:
             self.close()
         if self._connection is None:
@@ -320,13 +324,6 @@ class HBaseTable:
                 self._is_checked = True
             self._connection.set_timeout(self._options.timeout_seconds)
         return self._connection
-
-    def _raise_ours(self, error: BaseException) -> NoReturn:
-        if refusal := refusal_in(error):
-            raise refusal from error
-        if is_from_hbase(error):
-            self._is_checked = False  # a missing table is reported as servers with issues
-        raise self._options.unavailable(explained(error)) from error
 
     def _ensure_table(self, connection: HBaseConnection) -> None:
         name = self._options.table
@@ -358,7 +355,8 @@ class HBaseTable:
         if is_late():
             return _LATE
         try:
-            self._guarded(lambda connection: connection.table(self._options.table).delete(key))
+            with self._connected() as connection:
+                connection.table(self._options.table).delete(key)
             runtime.sleep(0.002)  # what is put in the millisecond of a deletion stays hidden
         except Refusal as refusal:
             return refusal.verdict
@@ -368,7 +366,8 @@ class HBaseTable:
         if is_late():
             return [(number, _LATE) for number, _ in call]
         try:
-            self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
+            with self._connected() as connection:
+                self._put_settled(connection, [row for _, row in call])
         except Refusal as refusal:
             if len(call) == 1:
                 return self._put_shortened(call[0], refusal)
