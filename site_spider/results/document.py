@@ -7,6 +7,7 @@ surrogate pair, a number of more than 64 bits, a key that is no text.
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from http import HTTPStatus
 from io import BytesIO
 from json.encoder import encode_basestring as quoted
 from math import isfinite
@@ -458,12 +458,7 @@ def header_texts(response: Response, name: bytes) -> list[str]:
 
 def describe_status(status: int) -> str | None:
     """None for a success (2xx), else such as `HTTP 404 Not Found`."""
-    if 200 <= status < 300:
-        return None
-    try:
-        return f"HTTP {status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return f"HTTP {status}"
+    return None if 200 <= status < 300 else f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
 
 
 # --- json values: what spiders put into items as values that JSON has words for --------------------------

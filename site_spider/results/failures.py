@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -107,55 +106,39 @@ REASONS: Final = (
 )  # fmt: skip
 
 _LOOKED_AT: Final = 200  # characters: what comes behind is not ours
-_BY_NAME: Final = MappingProxyType({  # what stands before the first colon
-    "DNSLookupError": "dns",
-    "CannotResolveHostError": "dns",
-    "ConnectionRefusedError": "connect",
-    "ConnectError": "connect",
-    "TimeoutError": "timeout",
-    "CertificateError": "tls",
-    "ResponseDataLossError": "reset",
-    "DownloadCancelledError": "too_large",
-    "OversizedAnswer": "too_large",
-    "ProxyFailed": "proxy",
-    "TunnelError": "proxy",
-    "TooManyRedirects": "redirect_loop",
-    "PrivateHostError": "address_refused",
-    "CallbackTimeout": "callback",
-    "CallbackCancelled": "callback",
-    "CodingError": "http_protocol",
-})  # fmt: skip
-_BY_WORDS: Final = (  # the first that is found
-    (" in the spider", "callback"),
-    (" in an item pipeline", "callback"),
-    ("the item was dropped", "callback"),
-    ("Forbidden by robots.txt", "robots"),
-    ("robots.txt could not be fetched", "robots"),
-    ("SSL", "tls"),
-    ("certificate", "tls"),
-    ("CertificateError", "tls"),
-    ("DOWNLOAD_MAXSIZE", "too_large"),
-    ("Ignored response", "too_large"),
-    ("getaddrinfo", "dns"),
-    ("gaierror", "dns"),
-    ("ConnectionReset", "reset"),
-    ("ConnectionLost", "reset"),
-    ("ConnectionDone", "reset"),
-    ("ConnectionAborted", "reset"),
-    ("BrokenPipe", "reset"),
-    ("ended before the head", "reset"),
-    ("no answer: ", "reset"),
-    ("not HTTP", "http_protocol"),
-    ("not well-formed", "http_protocol"),
-    ("ParseError", "http_protocol"),
-    ("BadStatusLine", "http_protocol"),
-    ("OddAnswer", "http_protocol"),
-    ("OSError", "connect"),
-    ("ConnectionRefused", "connect"),
-    ("unreachable", "connect"),
-    ("TimeoutError", "timeout"),
-    ("timed out", "timeout"),
-)
+_NAMES_OF: Final = {  # what stands before the first colon
+    "dns": ("DNSLookupError", "CannotResolveHostError"),
+    "connect": ("ConnectionRefusedError", "ConnectError"),
+    "timeout": ("TimeoutError",),
+    "tls": ("CertificateError",),
+    "reset": ("ResponseDataLossError",),
+    "too_large": ("DownloadCancelledError", "OversizedAnswer"),
+    "proxy": ("ProxyFailed", "TunnelError"),
+    "redirect_loop": ("TooManyRedirects",),
+    "address_refused": ("PrivateHostError",),
+    "callback": ("CallbackTimeout", "CallbackCancelled"),
+    "http_protocol": ("CodingError",),
+}
+_BY_NAME: Final = {name: reason for reason, names in _NAMES_OF.items() for name in names}
+_WORDS_OF: Final = {  # the first that has one of its own in the description
+    "callback": (" in the spider", " in an item pipeline", "the item was dropped"),
+    "robots": ("Forbidden by robots.txt", "robots.txt could not be fetched"),
+    "tls": ("SSL", "certificate", "CertificateError"),
+    "too_large": ("DOWNLOAD_MAXSIZE", "Ignored response"),
+    "dns": ("getaddrinfo", "gaierror"),
+    "reset": (
+        "ConnectionReset",
+        "ConnectionLost",
+        "ConnectionDone",
+        "ConnectionAborted",
+        "BrokenPipe",
+        "ended before the head",
+        "no answer: ",
+    ),
+    "http_protocol": ("not HTTP", "not well-formed", "ParseError", "BadStatusLine", "OddAnswer"),
+    "connect": ("OSError", "ConnectionRefused", "unreachable"),
+    "timeout": ("TimeoutError", "timed out"),
+}
 
 
 @lru_cache(maxsize=1_000)  # what is looked at longest says the same each time
@@ -164,10 +147,8 @@ def reason_of(description: str) -> str:
     said = description[:_LOOKED_AT]
     if said.startswith("HTTP "):
         return "http_status"
-    by_name = _BY_NAME.get(said.partition(":")[0].partition(" (after ")[0])
-    if by_name is not None:
-        return by_name
-    return next((reason for words, reason in _BY_WORDS if words in said), "other")
+    by_words = (reason for reason, words in _WORDS_OF.items() if any(one in said for one in words))
+    return _BY_NAME.get(said.partition(":")[0].partition(" (after ")[0]) or next(by_words, "other")
 
 
 # --- The kind of a failure, from its description: few values, fit to be counted and grouped by -----------
