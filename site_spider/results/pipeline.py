@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC
 from functools import cached_property
 from sys import getsizeof
@@ -23,7 +22,7 @@ from scrapy.signalmanager import SignalManager
 from twisted.python.failure import Failure
 
 from site_spider import runtime
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import Answer, Exchange, Record, Verdict
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.callback_guard import Callback, SafeItemProcessor, guarded, guards, unguarded
 from site_spider.engine.scrapy_parts import part_of, takes_seeds
@@ -117,19 +116,17 @@ class Results(SeedListener):
         if self._form.nulls and is_marked(document) and "body" in document:
             document = {**self._form.nulls, **document}
         self._tally.page(document, job, is_again=is_again)
+        is_gone = self._form.deletes_gone and document.get("gone_at") is not None
+        exchanges: Sequence[Exchange] = ()
         if job is not None:
             self._completion.tell("written", job, document)
-        is_gone = self._form.deletes_gone and document.get("gone_at") is not None
-        is_its_page = job is not None and url_id == job.url_id
-        if job is not None and not is_its_page and document.get("additional_urls"):
-            document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
+            if url_id == job.url_id:
+                job.written, exchanges = True, job.exchanges
+            elif document.get("additional_urls"):
+                document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
         document = written(document, self._form.fields)
-        record = Record(url_id, document, _size_bytes(document), is_gone=is_gone, names=self._names)
-        if job is not None and job.exchanges and is_its_page:
-            held = sum(one.size_bytes for one in job.exchanges)
-            record = replace(record, size_bytes=record.size_bytes + held, exchanges=job.exchanges)
-        if job is not None:
-            job.written = job.written or is_its_page
+        size_bytes = _size_bytes(document) + sum(one.size_bytes for one in exchanges)
+        record = Record(url_id, document, size_bytes, exchanges=exchanges, is_gone=is_gone, names=self._names)
         self._send(_Pending(self, job, record, failed=description is not None))
 
     def submit_item(self, record: Record, job: Job | None) -> None:
@@ -184,20 +181,17 @@ class Results(SeedListener):
         return result
 
     def unwritten(self, job: Job) -> None:
+        """Write what the callback did not give itself."""
         try:
-            self._write_page(job)
+            if job.page is None or job.error is not None:
+                self.write_missing(job)
+            elif job.page is not Job.NO_DOCUMENT:
+                self.submit(_document_in(job.page), job)
+            elif job.parent is None:
+                self._completion.ledger.decide(job.entry, Outcome.RESULT)
         except Exception as error:
             logger.exception("No failure result could be written for %s", job.url)
             self._dead_letters.give_up(job.entry, f"no result could be written for {job.url}: {error!r}")
-
-    def _write_page(self, job: Job) -> None:
-        """What the callback did not give itself."""
-        if job.page is None or job.error is not None:
-            self.write_missing(job)
-        elif job.page is not Job.NO_DOCUMENT:
-            self.submit(_document_in(job.page), job)
-        elif job.parent is None:
-            self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
     def withdraw(self, job: Job, record: Record) -> None:
         self._completion.withdrawn(job, record.key if record.kind == "result" else None)
