@@ -207,8 +207,9 @@ class ElasticsearchResults:
 
     def _document(self, hit: Any) -> dict[str, Any]:
         """Raises UnexpectedResponse. Somebody else's document may have no source."""
-        key = "_id" if self._of_items else "url_id"
-        document = without_mark(within(hit, "_source") or {})
-        if not self._of_items:
-            document.pop(TEXT, None)  # body says the same
-        return {key: part(hit, "_id", str), **document}
+        document = within(hit, "_source") or {}
+        if self._of_items:
+            return {"_id": part(hit, "_id", str), **document}
+        document = without_mark(document)
+        document.pop(TEXT, None)  # body says the same
+        return {"url_id": part(hit, "_id", str), **document}

@@ -97,7 +97,7 @@ class HBaseResults:
         return (self._document(key, cells) for key, cells in islice(rows, limit))
 
     def _document(self, key: bytes, cells: dict[bytes, bytes]) -> dict[str, Any]:
-        document = self._layout.document(key, cells)
+        document = self._layout.document(key, cells, of_item=self._of_items)
         if not self._of_items:
             return document
         if b"f:url_id" not in cells:

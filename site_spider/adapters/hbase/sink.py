@@ -108,16 +108,17 @@ class RowLayout:
         key = _row_key(self._row_key, url_id, {}).encode("utf-8", "replace") if url_id else b""
         return key if len(key) <= LONGEST_KEY_BYTES else b""
 
-    def document(self, key: bytes, cells: Mapping[bytes, bytes]) -> dict[str, Any]:
-        """What was written to a row, whoever did so."""
+    def document(self, key: bytes, cells: Mapping[bytes, bytes], *, of_item: bool = False) -> dict[str, Any]:
+        """What was written to a row, whoever did so. No name of an item's field means anything."""
         url_id = key.decode("utf-8", "replace")
         if separator := {"salted": "-", "reversed_host": "/"}.get(self._row_key):
             url_id = url_id.partition(separator)[2]
         document: dict[str, Any] = {"url_id": url_id}
         for column, value in cells.items():
-            if not column.startswith(PREFIX) or column == _MARK or (column in (_TRUNCATED, _BYTES) and not value):
+            is_ours = column == _MARK or (column in (_TRUNCATED, _BYTES) and not value)
+            if not column.startswith(PREFIX) or (is_ours and not of_item):
                 continue
-            if column == _BYTES:
+            if column == _BYTES and not of_item:
                 document[BASE64] = b64encode(value).decode("ascii")
             else:
                 name = column.removeprefix(PREFIX).decode("utf-8", "replace")

@@ -264,7 +264,9 @@ class LocalResults:
         is_over = False
         while not is_over:
             part, is_over = self._part(f"SELECT {key}, {what}, rowid {after}", [*values, last])
-            yield from ({shown: found, **without_mark(document_in(document))} for found, document, _ in part)
+            documents = ((found, document_in(document)) for found, document, _ in part)
+            read = without_mark if self._table.is_shared else dict[str, Any]
+            yield from ({shown: found, **read(document)} for found, document in documents)
             last = part[-1][2] if part else last
 
     def _part(self, query: str, values: Sequence[Any]) -> tuple[list[Any], bool]:
