@@ -218,7 +218,7 @@ class TaskOverview:
             parked=board.parked(task_id),
             pages_begun=used.begun,
             links_filtered=used.links_filtered,
-            traps=used.traps or counts.traps,  # of a task that nobody declared
+            traps=max(used.traps, counts.traps, key=lambda traps: sum(traps.values())),  # as pages are
             links_cancelled=used.links_cancelled,
             declared=board.task(task_id),
         )

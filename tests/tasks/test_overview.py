@@ -120,6 +120,11 @@ def test_an_undeclared_task_has_the_counts_of_the_control_log(records: Records) 
     facts = records.facts
     assert (facts.seeds, facts.moved) == ({"result": 5}, {"spilled": 2, "returned": 1, "links": 3})
     assert (facts.pages, facts.bytes, facts.is_partial, facts.traps) == (5, 50, False, {"h/N": 3})
+    records.task(usual_task("t"))  # declared later, by which time it had begun
+    records.usage(pages=1, traps={"h/N": 1})
+    assert (records.facts.pages, records.facts.traps) == (5, {"h/N": 3})
+    records.usage(pages=9, traps={"h/N": 8})
+    assert (records.facts.pages, records.facts.traps) == (9, {"h/N": 8})
 
 
 # --- orders that meet ------------------------------------------------------------------------------------
