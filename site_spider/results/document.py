@@ -399,6 +399,14 @@ def page_of_job(job: Job) -> SeedPage:
     )
 
 
+def unstored(job: Job) -> Mapping[str, Any]:
+    """What is counted of a page that was answered, and that nobody wants a document of."""
+    answer = job.answer
+    if isinstance(answer, Result):
+        return answer.document()
+    return {"url_id": job.url_id, "status": answer.status, "response_size": len(answer.body)}
+
+
 # --- What a result says of the answer, and of the attempts before it -------------------------------------
 
 _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer

@@ -44,6 +44,7 @@ from site_spider.results.document import (
     page_of,
     page_of_job,
     refusal_of,
+    unstored,
     written,
 )
 from site_spider.results.failures import LONGEST_SAID, failure_name, text_of
@@ -105,8 +106,7 @@ class Results(SeedListener):
 
     def submit(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
         """Send one document, which has a `url_id`, to every sink."""
-        url_id = str(document["url_id"])
-        description = document.get("description")
+        url_id, description = str(document["url_id"]), document.get("description")
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
         # nothing was fetched, or somebody made it who does not say
@@ -141,9 +141,8 @@ class Results(SeedListener):
         self._dead_letters.give_up(job.entry, reason)
 
     def _send(self, pending: _Pending) -> None:
-        deliveries = self._deliveries[pending.record.kind]
+        deliveries, at_once = self._deliveries[pending.record.kind], self._is_urgent()
         pending.sinks = len(deliveries)
-        at_once = self._is_urgent()
         if pending.job is not None:
             self._completion.ledger.hold(pending.job.entry)
         for delivery in deliveries:
@@ -183,6 +182,8 @@ class Results(SeedListener):
     def unwritten(self, job: Job) -> None:
         """Write what the callback did not give itself."""
         try:
+            if job.page is Job.NO_DOCUMENT and job.error is None and job.answer is not None:
+                self._completion.tell("written", job, unstored(job))
             if job.page is None or job.error is not None:
                 self.write_missing(job)
             elif job.page is not Job.NO_DOCUMENT:
@@ -201,12 +202,11 @@ class Results(SeedListener):
         self._commits.keep(job, record)
         if job is None:
             return
-        entry = job.entry
         if refusal:
             self._dead_letters.give_up(job.entry, refusal_of(record, refusal))
         elif job.parent is None and record.key == job.url_id and record.kind == "result":
-            self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
-        self._completion.release(entry)
+            self._completion.ledger.decide(job.entry, Outcome.FAILURE if failed else Outcome.RESULT)
+        self._completion.release(job.entry)
 
 
 class _Pending:

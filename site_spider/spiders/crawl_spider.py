@@ -211,7 +211,7 @@ class SeedSpider(Spider):
         if is_wanted or job is None:
             items.insert(0, await self._merged(result, job, anchor) if self.page_texts else result)
         else:
-            job.page = Job.NO_DOCUMENT
+            job.page, job.answer = Job.NO_DOCUMENT, None if is_robots(listed_as) else result
         output = chain(items, requests, listed, found_links)
         return [*output] if isinstance(listed, list) else output
 
@@ -267,8 +267,7 @@ class SeedSpider(Spider):
         extractor = part_of(self.crawler, Extractor)
         if extractor is None:
             return Extracted()
-        kind = content_type_of(response)
-        page = PageBody(response.url, response.body, kind, wants_links, self.follow_nofollow)
+        page = PageBody(response.url, response.body, content_type_of(response), wants_links, self.follow_nofollow)
         found = await extractor.extract(source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
@@ -328,6 +327,8 @@ class SeedSpider(Spider):
         is_well = describe_status(response.status) is None and (job is None or job.error is None)
         is_of_nobody = is_robots(listed_in(response.request, job)) and not self.sitemaps.keeps_robots
         if is_of_nobody or (is_well and not self.page_results and not renews(response.request)):
+            if job is not None and not is_of_nobody:
+                job.answer = response  # a page of its task, stored or not
             return None
         await self._turn(response)
         result = self._result(response.request, job)
@@ -483,8 +484,7 @@ class SeedSpider(Spider):
             return Sitemap([], refusal=reason), None
         since = self.sitemaps.since_when()
         steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
-        large = is_large(response)
-        found = await (asyncio.to_thread(run_through, steps) if large else self._turns.run(steps))
+        found = await (asyncio.to_thread(run_through, steps) if is_large(response) else self._turns.run(steps))
         result.links_out = len(found.entries)  # and the fields of page_notes are written, also without one
         return found, level
 

@@ -20,6 +20,7 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.http import Response
 
 from site_spider import meta_keys
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
@@ -33,6 +34,7 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks import end_events, page_log, returning, webhooks
 from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer, close_for_all
@@ -82,6 +84,27 @@ def close(folder: Path) -> None:
     log = LocalSeedLog(folder)
     with closing(log.producer()) as producer:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+
+
+class ItemSpider(SeedSpider):
+    page_results = False
+
+
+class OwnItemSpider(ItemSpider):
+    def parse(self, response: Response) -> Iterator[dict[str, int]]:
+        yield {"a": 1}
+
+
+@pytest.mark.parametrize("spider", [ItemSpider, OwnItemSpider])
+def test_pages_whose_results_nobody_wants_are_pages_of_their_task(tmp_path: Path, spider: type[SeedSpider]) -> None:
+    """Items alone are stored; budgets and the end of a task are about what was fetched. Not about robots.txt."""
+    produce(tmp_path)
+    declare(tmp_path)
+    found = crawl(tmp_path, [], spider, until=told(tmp_path), SITE_SITEMAPS="robots")
+    [event] = events(tmp_path)
+    used = desk(tmp_path).board.used("t")
+    assert (event["pages"], event["failures"], event["bytes"], found.documents) == (5, 0, 5 * len("<p>page"), {})
+    assert (used.pages, used.bytes) == (event["pages"], event["bytes"])
 
 
 def test_a_producer_that_ends_in_an_outage_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
