@@ -100,7 +100,7 @@ class Queues:
         except Exception as error:  # of this one alone: settings for its host, say
             logger.exception("A seed could not be queued: %s", waiting.seed.url)
             reason = f"the seed could not be queued: {error!r}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting)
+            self._dead_letters.set_aside(waiting, reason)
 
     def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
@@ -271,7 +271,7 @@ class Dispatcher:
             request, job = seed_request(waiting, self._crawl.spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
             reason = f"Scrapy refuses the request: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting)
+            self._dead_letters.set_aside(waiting, reason)
             return None
         self._completion.begin(request, job)
         try:

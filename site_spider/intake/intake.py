@@ -353,9 +353,9 @@ class Seeds:
                 raise seed
             self._queue.read(entry, seed)
         except SeedError as error:
-            self._dead_letters.set_aside(message, error.reason, entry)
+            self._dead_letters.set_aside(entry, error.reason)
             return None
-        if entry.is_suspected and self._quarantine.takes_culprit(message, entry):
+        if entry.is_suspected and self._quarantine.takes_culprit(entry):
             return None
         for name in entry.seed.unknown_fields:
             self.unknown_fields.add(name)

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, SeedInFlight
@@ -157,13 +157,13 @@ class Quarantine:
         """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""
         return not self.is_closed or entry is self._alone
 
-    def takes_culprit(self, message: Message, entry: SeedInFlight) -> bool:
+    def takes_culprit(self, entry: SeedInFlight) -> bool:
         """Whether a seed has killed its process often enough, and is set aside."""
         if not self._ledger.of_partition(entry.partition).suspicion.is_culprit(entry.offset):
             return False
         self._awaited.append(entry)  # nothing begins before that is committed
         self.is_closed = True
-        self._dead_letters.set_aside(message, CULPRIT, entry)
+        self._dead_letters.set_aside(entry, CULPRIT)
         self._ledger.of_partition(entry.partition).acquit()
         self.suspect_queue.look_again()
         return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import UTC
 from functools import partial
+from sys import maxsize
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
@@ -26,9 +26,6 @@ _RETRY_SECONDS = 2.0
 # The whole is at the offset that the headers name.
 _KEPT_BYTES = (100_000, 1_000)
 _LONGEST_REASON = 1_000  # characters: a header counts for the limit as well
-_TRUNCATED = "truncated_from_bytes"
-_TRUNCATED_KEY = "truncated_key_from_bytes"
-_MARKS = (_TRUNCATED, _TRUNCATED_KEY)
 
 
 class DeadLetters:
@@ -47,13 +44,13 @@ class DeadLetters:
             f"Dead letters are written to {topic} again",
         )
 
-    def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
+    def set_aside(self, entry: SeedInFlight, reason: str) -> None:
         """Queue a dead letter; when it is durable, one hold of the seed is given back."""
-        where = f"{message.partition} offset {message.offset}"
-        logger.warning("Dead letter from %s: %s", where, reason)
+        message = entry.message
+        logger.warning("Dead letter from %s offset %d: %s", message.partition, message.offset, reason)
         self.under_way += 1
         self._completion.tell("leaves", entry)
-        self._send(message, headers_of(message, reason), entry)
+        self._send(entry, headers_of(message, reason))
 
     def give_up(self, entry: SeedInFlight, reason: str) -> None:
         """Nothing can be written for one of its jobs: the seed becomes a dead letter, once.
@@ -62,47 +59,37 @@ class DeadLetters:
         """
         if not entry.is_set_aside:
             entry.is_set_aside = True
-            self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
+            self._completion.at_last(entry, partial(self.set_aside, entry, reason))
 
-    def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight) -> None:
-        sent = self._producer.send(self._topic, message.key, message.value, headers)
-        self._background.when_done(sent, self._sent, message, headers, entry)
+    def _send(self, entry: SeedInFlight, headers: list[tuple[str, bytes]], most: int = maxsize) -> None:
+        """With so many bytes of value and key at most."""
+        message = entry.message
+        key, value = (part and part[:most] for part in (message.key, message.value))
+        marks = {"truncated_from_bytes": message.value} if most < _size(message) else {}
+        marks |= {"truncated_key_from_bytes": message.key} if key != message.key else {}
+        lengths = [(name, b"%d" % len(whole or b"")) for name, whole in marks.items()]
+        sent = self._producer.send(self._topic, key, value, [*headers, *lengths])
+        self._background.when_done(sent, self._sent, entry, headers, most)
 
     def _sent(
-        self, future: Future[MessagePlace], message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight
+        self, future: Future[MessagePlace], entry: SeedInFlight, headers: list[tuple[str, bytes]], most: int
     ) -> None:
         error = future.exception()
+        less = next((size for size in _KEPT_BYTES if size < min(most, _size(entry.message))), None)
         if error is None:
             self._away.is_over()
             self.under_way -= 1
             self._completion.end_as(entry, Outcome.DEAD_LETTER)
-        elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
-            self._send(shorter, _marked(headers, message, shorter), entry)
-        else:
+        elif isinstance(error, SinkRejected) and less is not None:
+            self._send(entry, headers, less)
+        else:  # its size is not why: the whole is tried again
             self._away.goes_on(error)
-            if isinstance(error, SinkRejected):  # whatever is cut off, so its size is not why
-                message, headers = entry.message, [one for one in headers if one[0] not in _MARKS]
-            again = self._background.guarded(self._send)
-            self._loop.call_later(_RETRY_SECONDS, again, message, headers, entry)
+            self._loop.call_later(_RETRY_SECONDS, self._background.guarded(self._send), entry, headers)
 
 
-def _shortened(message: Message) -> Message | None:
-    """The beginning of what the log refuses; None when there is nothing left to cut off."""
-    key, value = message.key or b"", message.value or b""
-    for most in _KEPT_BYTES:
-        if max(len(key), len(value)) > most:
-            return replace(message, key=message.key and key[:most], value=message.value and value[:most])
-    return None
-
-
-def _marked(headers: list[tuple[str, bytes]], message: Message, shorter: Message) -> list[tuple[str, bytes]]:
-    """With how long value and key were, said when each is cut for the first time."""
-    marks = {_TRUNCATED: message.value}
-    if shorter.key != message.key:
-        marks[_TRUNCATED_KEY] = message.key
-    said = {name for name, _ in headers}
-    new = [(name, b"%d" % len(was or b"")) for name, was in marks.items() if name not in said]
-    return [*headers, *new]
+def _size(message: Message) -> int:
+    """Of the longer one of key and value."""
+    return max(len(message.key or b""), len(message.value or b""))
 
 
 def headers_of(message: Message, reason: str) -> list[tuple[str, bytes]]:

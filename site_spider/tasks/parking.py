@@ -191,7 +191,7 @@ class Leaving:
             self._completion.end_as(waiting, Outcome.SPILLED)
         elif isinstance(error, SinkRejected):
             reason = f"its task is paused, and it cannot be parked: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting)
+            self._dead_letters.set_aside(waiting, reason)
         elif waiting.live and not self._room.is_closed:  # else it is repeated
             self._away.goes_on(error)
             self._room.put_seed(waiting, asyncio.get_running_loop().time() + TRY_AGAIN_SECONDS)

@@ -46,7 +46,7 @@ def letters_of(log: NarrowLog, *messages: Message, reason: str = "why") -> tuple
     for message in messages:
         entry = completion.take(message, SeedError("why"))
         assert entry is not None
-        letters.set_aside(message, reason, entry)
+        letters.set_aside(entry, reason)
     return letters, completion
 
 

@@ -46,7 +46,7 @@ class Letters(DeadLetters):
         self.aside: list[str] = []
         self._completion = completion
 
-    def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
+    def set_aside(self, entry: SeedInFlight, reason: str) -> None:
         self.aside.append(reason)
         self._completion.end_as(entry, Outcome.DEAD_LETTER)
 
