@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -136,8 +137,7 @@ class LocalConsumer(Consumer):
                 self._retention.look(
                     identifier for one in self._memberships.values() for identifier in one.owned.values()
                 )
-                if self._outage.is_on:
-                    self._outage.is_over()
+                self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)
@@ -474,14 +474,8 @@ def _extents(file: LogFile, topic: str) -> list[_Extent]:
 
 def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
     """The offset of the first message written then or later. Bisects: there is no index of times."""
-    low, high = extent.start, extent.end
-    while since_ms and low < high:
-        middle = (low + high) // 2
-        if any(written_ms < since_ms for written_ms in _first_written(file, extent, middle)):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    written = lambda offset: next(_first_written(file, extent, offset), since_ms)  # noqa: E731
+    return bisect_left(range(extent.end), since_ms, lo=extent.start, key=written) if since_ms else extent.start
 
 
 def _first_written(file: LogFile, extent: _Extent, offset: int) -> Iterator[int]:

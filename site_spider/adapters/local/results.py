@@ -38,7 +38,6 @@ class Table:
     key: str
     columns: Mapping[str, str]
     is_shared: bool = False  # producers have fields of their own in its documents
-    aged_by: str = ""  # the column with a time as text, by which rows are forgotten
     merges: bool = True  # a document that is written again, with what is there; else it is replaced
 
     @property
@@ -64,7 +63,7 @@ class Table:
 
 RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"}, is_shared=True)
 ITEMS = Table("items", "item_key", {}, merges=False)
-STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"}, aged_by="timestamp")
+STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
 
 
 class LocalStore(DatabaseFile):
@@ -75,7 +74,7 @@ class LocalStore(DatabaseFile):
     def __init__(self, folder: Path, table: Table, keep_seconds: float = 0) -> None:
         # durable, since acknowledged means that it survives a power failure
         super().__init__(folder / FILE_NAME, table.schema, BUSY_SECONDS, is_durable=True)
-        self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
+        self._keep_seconds = keep_seconds  # of statistics; 0: for ever
         self._table = table
         self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._delete = f"DELETE FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
@@ -87,7 +86,7 @@ class LocalStore(DatabaseFile):
             verdicts = [self._put(connection, record, now) for record in records]
             if self._keep_seconds:
                 before = datetime.fromtimestamp(max(0.0, now - self._keep_seconds), UTC)
-                old = f"SELECT {key} FROM {name} WHERE {self._table.aged_by} < ? LIMIT {FORGET_ROWS}"  # noqa: S608 - as above
+                old = f"SELECT {key} FROM {name} WHERE timestamp < ? LIMIT {FORGET_ROWS}"  # noqa: S608 - as above
                 forget = f"DELETE FROM {name} WHERE {key} IN ({old})"  # noqa: S608 - as above
                 connection.execute(forget, [before.isoformat(timespec="milliseconds")])
         return verdicts
