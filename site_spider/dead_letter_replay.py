@@ -303,8 +303,7 @@ class Replay(Listener):
         self._log = log
         self._topic = topic
         self._complain = complain
-        self._before: dict[Partition, PutBack] = {}  # of the partitions we own, when they were assigned
-        self._done: dict[Partition, PutBack] = {}  # of the same, now: durable, perhaps not committed
+        self._done: dict[Partition, PutBack] = {}  # of the partitions we own: durable, perhaps not committed
         self._changed: set[Partition] = set()
         self._ends: dict[Partition, int] = {}  # up to which all are replayed
         self._others: dict[Partition, int] = {}  # the first offset of what waits for another crawl's replay
@@ -448,7 +447,7 @@ class Replay(Listener):
         return mine
 
     def _is_before(self, message: Message) -> bool:
-        is_known = message.offset in self._before.get(message.partition, PutBack())
+        is_known = message.offset in self._done.get(message.partition, PutBack())
         return is_known or self._copies.is_put_back(_origin(message))
 
     def _is_left_to_others(self, message: Message) -> bool:
@@ -495,8 +494,7 @@ class Replay(Listener):
     # --- Listener: called from within poll and close, when all that was polled before is durable ----------
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        self._before.update({partition: PutBack.of(position) for partition, position in positions.items()})
-        self._done.update({partition: self._before[partition] for partition in positions})
+        self._done.update({partition: PutBack.of(position) for partition, position in positions.items()})
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         changed = self._changed.intersection(partitions)
