@@ -329,7 +329,7 @@ class Replay(Listener):
             return
         with (
             closing(self._log.producer()) as producer,
-            closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
+            closing(self._log.consumer((self._topic,), group_of(self._topic), self)) as consumer,
         ):
             tasks = PutBackTasks(self._log, producer, self._topics)
             send = partial(self._send, producer, tasks)

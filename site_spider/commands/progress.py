@@ -20,7 +20,7 @@ from scrapy import Spider
 from site_spider import options, runtime
 from site_spider.commands.output import Column, add_format_option, add_group_options, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import Progress, Rate, in_parked_topic, in_seed_topic, of_partition, of_topics, total
 from site_spider.outage import Outage
@@ -48,14 +48,13 @@ class Report:
     unowned: frozenset[Partition] | None = None  # that no process has; None: not asked, or not known
 
     @classmethod
-    def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
+    def taken(cls, log: SeedLog, topics: Sequence[str], group: str, rate: Rate) -> Report:
         """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
-        names = each_topic(topics)
-        parts = {part.partition: of_partition(part) for part in of_topics(log, names, group)}
+        parts = {part.partition: of_partition(part) for part in of_topics(log, topics, group)}
         whole = total(parts.values())
         rate.add(runtime.monotonic(), whole.passed)
         left = rate.seconds_left(whole.lag)
-        return cls(",".join(names), group, log.address, parts, rate.per_second, left)
+        return cls(",".join(topics), group, log.address, parts, rate.per_second, left)
 
     @property
     def total(self) -> Progress:
@@ -300,7 +299,7 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        topics = opts.topic or Tiers.of(self.options).topics
+        topics = (opts.topic,) if opts.topic else Tiers.of(self.options).topics
         group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         with closing(parts.seed_log(self.options)) as log:
             if opts.task_id is not None:

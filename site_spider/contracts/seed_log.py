@@ -15,12 +15,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from site_spider.errors import LogUnavailable
 
 Headers = Sequence[tuple[str, bytes]]
-Topics = str | Sequence[str]  # one, or several that a member reads
-
-
-def each_topic(topics: Topics) -> tuple[str, ...]:
-    """Their names."""
-    return (topics,) if isinstance(topics, str) else tuple(topics)
 
 
 class Partition(NamedTuple):
@@ -258,10 +252,13 @@ class SeedLog(Protocol):
     def identity(self) -> str:
         """The same for all who use this very log, under whatever address. Raises LogUnavailable."""
 
-    def consumer(self, topics: Topics, group: str, listener: Listener) -> Consumer:
+    def consumer(
+        self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
+    ) -> Consumer:
         """A new member of `group`; new groups start at the beginning of each topic.
 
-        A topic that does not exist yet is read as soon as it does.
+        A topic that does not exist yet is read as soon as it does. `with_results`: a TransactionalConsumer, which
+        stores them with positions. Raises ConfigError in a log without that.
         """
 
     def producer(self, purpose: str = "") -> Producer:
@@ -272,9 +269,6 @@ class SeedLog(Protocol):
 
         A topic that is there keeps its own retention where the log has one. Raises LogUnavailable.
         """
-
-    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> TransactionalConsumer:
-        """A new member that stores results with positions. Raises ConfigError in a log without that."""
 
     def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
         """Every partition, in order, and what the group has committed of it. Raises LogUnavailable, TopicMissing."""
@@ -293,7 +287,7 @@ class SeedLog(Protocol):
 
         Raises LogUnavailable, TopicMissing."""
 
-    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
+    def unowned(self, topics: tuple[str, ...], group: str) -> frozenset[Partition] | None:
         """Partitions that no member of the group has; all of them when it has no member.
 
         None when the log cannot tell, as while members share the partitions out. Raises LogUnavailable.

@@ -56,7 +56,7 @@ class Answer(Enum):
     """What a server said to one record."""
 
     ACKNOWLEDGED = "acknowledged"  # stored, durably
-    RETRY = "retry"  # not now (overload, say); the same record may pass later
+    RETRY = "retried"  # not now (overload, say); the same record may pass later
     REJECTED = "rejected"  # never: refused for the record's own sake
 
 

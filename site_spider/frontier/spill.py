@@ -492,11 +492,11 @@ class Spill:
             logger.warning("A request to topic %s %s, like others: %s: %s", topic, what, why, request.url)
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
-        task_id = job.seed.task_id
+        task_id, own = job.seed.task_id, job.entry.partition.topic
+        headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
         if task_id is not None and topic == self._parked.topic:
-            headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
-            return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
-        return self._commits.spill(job, key, value, topic)
+            return self._parked.send(task_id, own, key, value, headers)
+        return self._commits.spill(job.entry, topic or own, key, value, headers)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
         self._room.load.count_sending(-1, weight_bytes)

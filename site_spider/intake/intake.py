@@ -28,7 +28,7 @@ from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion, job_of
 from site_spider.ledger.ledger import Outcome, SeedInFlight
-from site_spider.results.commits import ThreadCommits
+from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Sinks
 from site_spider.seed.seed import Seed
@@ -71,7 +71,7 @@ class Intake(Listener):
         receiver: Seeds,
         parse: Callable[[bytes | None], Seed],
         revoke_wait_seconds: float,
-        commits: ThreadCommits,
+        commits: Commits,
         tell: LoopCalls,
         on_failure: Callable[[BaseException], None],
     ) -> None:

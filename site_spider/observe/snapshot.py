@@ -384,7 +384,7 @@ def _of_transactions(watched: Watched) -> list[Snapshot]:
         return []
     backlog, backlog_bytes = commits.backlog
     said = {"name": "kafka", "available": not commits.sink_away, "backlog": backlog, "backlog_bytes": backlog_bytes}
-    at = commits.tally.last_at
+    at = commits.last_at
     return [{**said, "backlog_limit_bytes": limit, "last_accept_at": None if at is None else iso(at)}]
 
 

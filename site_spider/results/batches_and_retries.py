@@ -22,7 +22,7 @@ batch it is in ends up alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -58,19 +58,22 @@ class Batch(NamedTuple):
     records: tuple[Record, ...]
 
 
-class BatchEnd(NamedTuple):
-    """The final answer to one record; `ticket` is what `accept` returned for it."""
+OnVerdict = Callable[[Verdict], None]  # who hears of the final answer to a record; the batcher calls nobody
 
-    ticket: int
+
+class BatchEnd(NamedTuple):
+    """The final answer to one record."""
+
+    done: OnVerdict
     record: Record
     verdict: Verdict
 
 
 @dataclass(slots=True, eq=False)
 class _QueuedRecord:
-    ticket: int
     order: int
     record: Record
+    done: OnVerdict
     accepted_at: float
     is_void: Callable[[], bool] | None
     attempts: int = 0
@@ -91,7 +94,7 @@ class Batcher:
         self.backlog_count = 0  # accepted and without a final answer
         self.backlog_bytes = 0
         self.unavailable_since: float | None = None
-        self.void: list[int] = []
+        self.void: list[OnVerdict] = []  # of what was void when its turn came, until somebody takes them
         self._ready: list[tuple[int, _QueuedRecord]] = []
         self._ready_bytes = 0
         self._paused: list[tuple[float, int, _QueuedRecord]] = []
@@ -117,23 +120,17 @@ class Batcher:
         """Whether what came last may be due before all that was ready: it is alone, or due at once."""
         return len(self._ready) <= 1 or self.is_hurried
 
-    def accept(self, record: Record, now: float, is_void: Callable[[], bool] | None = None) -> int:
-        """Take a record in; returns its ticket.
-
-        `is_void` is asked when its turn comes: True ends it, and `take_void` tells.
-        """
-        order = self._next_order()
-        entry = _QueuedRecord(order, order, record, now, is_void)
+    def accept(self, record: Record, done: OnVerdict, now: float, is_void: Callable[[], bool] | None = None) -> None:
+        """Take a record in. `is_void` is asked when its turn comes: True ends it, and `void` tells."""
+        entry = _QueuedRecord(self._next_order(), record, done, now, is_void)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
         self.backlog_count += 1
         self.backlog_bytes += record.size_bytes
         if before is None:
-            self._ready_bytes += record.size_bytes
-            heappush(self._ready, (order, entry))
+            self._make_ready(entry)
         else:
             before.follower = entry
-        return order
 
     def take(self, now: float) -> Batch | None:
         """The next batch, if one is due and may be handed out."""
@@ -145,11 +142,6 @@ class Batcher:
         self._numbers += 1
         self._under_way[self._numbers] = entries
         return Batch(self._numbers, tuple([entry.record for entry in entries]))
-
-    def take_void(self) -> list[int]:
-        """Tickets of what was void when its turn came, each once."""
-        void, self.void = self.void, []
-        return void
 
     def next_at(self, now: float) -> float | None:
         """When to call `take` again if nothing else happens first; None: not before something does."""
@@ -182,7 +174,7 @@ class Batcher:
                 self._pause(entry, now, jitter)
             else:
                 self._end(entry)
-                endings.append(BatchEnd(entry.ticket, entry.record, verdict))
+                endings.append(BatchEnd(entry.done, entry.record, verdict))
         return endings
 
     def fail(self, number: int, now: float, jitter: float) -> None:
@@ -231,7 +223,7 @@ class Batcher:
                 heappop(self._ready)
                 self._ready_bytes -= size
                 self._end(first)
-                self.void.append(first.ticket)
+                self.void.append(first.done)
                 continue
             if entries and size > room:
                 break
@@ -291,11 +283,3 @@ class Batcher:
         self._halvings = max(0, self._halvings - 1)
         self._resume_at = -inf
         self.unavailable_since = None
-
-
-def is_urgent(reasons: Iterable[Callable[[], bool]]) -> bool:
-    """Whether results are sent at once instead of waiting for a full batch: one of the reasons holds."""
-    for reason in reasons:  # noqa: SIM110 - without a generator for each result
-        if reason():
-            return True
-    return False

@@ -1,8 +1,7 @@
 """Commits: plain, or with results in one transaction.
 
-`Commits` is the event loop's half, `ThreadCommits` that of the intake's thread. There are two
-implementations, between which the wiring chooses: `OffsetCommits`, where sinks acknowledge results
-and offsets follow, and `ExactlyOnce`, where Kafka stores both in one transaction.
+There are two implementations of `Commits`, between which the wiring chooses: `OffsetCommits`, where sinks
+acknowledge results and offsets follow, and `ExactlyOnce`, where Kafka stores both in one transaction.
 """
 
 from __future__ import annotations
@@ -13,17 +12,18 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
+from site_spider.contracts.seed_log import Consumer, Headers, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
-from site_spider.seed.seed import moved_headers
 
 Tell = Callable[..., None]  # calls on the event loop's thread
+First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
 
 
 class Member(NamedTuple):
@@ -33,36 +33,22 @@ class Member(NamedTuple):
     group: str
 
 
-class ThreadCommits(Protocol):
-    """All of it on the intake's thread."""
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether something waits for a commit."""
-
-    def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        """Become a member of the group. Raises ConfigError, LogUnavailable."""
-
-    def look(self, consumer: Any, mine: Set[Partition]) -> None:
-        """Commit what is to be committed, of these partitions."""
-
-    def forget(self, partitions: Sequence[Partition]) -> None:
-        """These have left, and the loop is being told."""
-
-
 class Commits(ABC):
-    """All of it on the event loop's thread; any thread may ask `is_taking` and `is_cut_off`.
+    """The event loop calls these, but for the last four, which the intake's thread calls.
 
-    What is said here of results is so where sinks store them.
+    Any thread may ask `is_taking` and `is_cut_off`. What is said here of results is so where sinks store them.
     """
 
-    tally: CommitTally  # any thread may read it
     stores_records = False  # whether `keep` stores what it is given, so that no sink need do it
 
-    @property
-    @abstractmethod
-    def thread(self) -> ThreadCommits:
-        """The other half."""
+    def __init__(self, completion: Completion, member: Member, tell: Tell) -> None:
+        self._completion = completion
+        self._member = member
+        self._tell = tell
+        self._silence = Silence()
+        self._leaves = 0  # counted by the intake
+        self.outcomes = dict.fromkeys(("succeeded", "failed"), 0)  # of commits; any thread may read them
+        self.last_at: float | None = None  # Unix time of the last one that succeeded
 
     @abstractmethod
     def tick(self) -> None:
@@ -76,8 +62,8 @@ class Commits(ABC):
         """A result has been acknowledged by every sink."""
 
     @abstractmethod
-    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        """Send a request of this job to a seed topic (None: its own); done once durable or kept for its tree.
+    def spill(self, entry: SeedInFlight, topic: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
+        """Send a request of this seed to a seed topic; done once durable or kept for its tree.
 
         The result is its place, if it has one already.
         """
@@ -87,9 +73,9 @@ class Commits(ABC):
         return True
 
     @property
-    @abstractmethod
     def is_cut_off(self) -> bool:
         """Whether the seed log has not answered for so long that others may own our partitions."""
+        return self._silence.is_long
 
     @property
     def is_crowded(self) -> bool:
@@ -109,6 +95,29 @@ class Commits(ABC):
     async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
         """Store what is ready; returns how many seeds are left, which are repeated."""
         return 0  # the intake commits when it leaves
+
+    def _count(self, *, succeeded: bool) -> None:
+        self.outcomes["succeeded" if succeeded else "failed"] += 1
+        self.last_at = runtime.time() if succeeded else self.last_at
+
+    @property
+    @abstractmethod
+    def is_awaited(self) -> bool:
+        """Whether something waits for a commit."""
+
+    def join(self, log: SeedLog, listener: Listener) -> Consumer:
+        """Become a member of the group. Raises ConfigError, LogUnavailable."""
+        consumer = log.consumer(*self._member, listener, with_results=self.stores_records)
+        self._silence.joined(consumer.session_seconds)
+        return consumer
+
+    @abstractmethod
+    def look(self, consumer: Any, mine: Set[Partition]) -> None:
+        """Commit what is to be committed, of these partitions."""
+
+    @abstractmethod
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """These have left, and the loop is being told."""
 
 
 # --- silence: how long a commit has waited for an answer of the seed log ---------------------------------
@@ -171,24 +180,8 @@ class Silence:
         self._since, self._is_said = None, False
 
 
-# --- tally: counts commits, for metrics ------------------------------------------------------------------
-
-
-class CommitTally:
-    """Commits of offsets. One thread counts, any may read."""
-
-    def __init__(self) -> None:
-        self.outcomes = dict.fromkeys(("succeeded", "failed"), 0)
-        self.last_at: float | None = None  # Unix time of the last one that succeeded
-
-    def count(self, *, succeeded: bool) -> None:
-        self.outcomes["succeeded" if succeeded else "failed"] += 1
-        self.last_at = runtime.time() if succeeded else self.last_at
-
-
 # --- at least once: commits an offset after every sink has acknowledged the results of its seed ----------
-# A crash in between repeats seeds, which leaves the same documents. One object is both halves of
-# `results.commits`; `is_awaited`, `join`, `look` and `forget` belong to the intake's thread.
+# A crash in between repeats seeds, which leaves the same documents.
 #
 # The loop says what is wanted, and may not have heard yet that partitions have left. One of them can be
 # back by then, and another process may have committed more meanwhile. So both sides count the leaves, and
@@ -197,16 +190,7 @@ class CommitTally:
 logger = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 0.15  # from one to the next, if there is news
-_RETRY_SECONDS = 0.5
 _REBALANCE_SECONDS = 30.0  # more than members have to give partitions up
-
-
-class _First(NamedTuple):
-    """A commit that something waits for."""
-
-    partitions: frozenset[Partition]
-    then: Callable[[], None]
-    not_before: float = 0.0  # monotonic
 
 
 class _Wanted(NamedTuple):
@@ -220,29 +204,20 @@ class OffsetCommits(Commits):
     """Commits what is wanted and differs from what was committed last, some times a second."""
 
     def __init__(self, completion: Completion, producer: Producer, member: Member, tell: Tell) -> None:
-        self._completion = completion
+        super().__init__(completion, member, tell)
         self._producer = producer
-        self._member = member
-        self._tell = tell
         self._wanted = _Wanted({}, 0)  # replaced as a whole by the loop
-        self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
-        self._silence = Silence()
         self._outage = Outage(
             logger, "Offsets cannot be committed for now, trying again", "Offsets are committed again"
         )
         self._refused_since = 0.0  # monotonic; 0: the last commit was none that was refused
         self._is_under_way = False  # one commit at a time
-        self._firsts: SimpleQueue[_First] = SimpleQueue()
-        self._first: _First | None = None
+        self._firsts: SimpleQueue[First] = SimpleQueue()
+        self._awaited: list[First] = []  # by the commit under way, or by the next one
         self._commit_at = 0.0
-        self.tally = CommitTally()
 
     # --- on the event loop's thread ---------------------------------------------------------------
-
-    @property
-    def thread(self) -> ThreadCommits:
-        return self
 
     def tick(self) -> None:
         self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves)
@@ -250,35 +225,27 @@ class OffsetCommits(Commits):
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         # what is wanted never falls behind it: a commit of an older state would undo this one
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
-        self._firsts.put(_First(frozenset(positions), then))
+        self._firsts.put((frozenset(positions), then))
 
-    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
-        return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
-
-    @property
-    def is_cut_off(self) -> bool:
-        return self._silence.is_long
+    def spill(self, entry: SeedInFlight, topic: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:  # noqa: ARG002 - nothing waits for its end
+        return self._producer.send(topic, key, value, headers)
 
     # --- on the intake's thread -------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        return self._first is not None or self._is_under_way
-
-    def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        consumer = log.consumer(self._member.topics, self._member.group, listener)
-        self._silence.joined(consumer.session_seconds)
-        return consumer
+        return bool(self._awaited) or self._is_under_way
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
         self._silence.look()
         if self._is_under_way or self._wanted.leaves != self._leaves:
             return
-        self._commit_firsts(consumer, mine)
-        if not self._is_under_way and runtime.monotonic() >= self._commit_at:
-            self._commit_at = runtime.monotonic() + _COMMIT_SECONDS
-            self._commit(consumer, mine)
+        if self._firsts.empty() and runtime.monotonic() < self._commit_at:
+            return
+        self._commit_at = runtime.monotonic() + _COMMIT_SECONDS
+        while not self._firsts.empty():  # what they wait for is wanted by now
+            self._awaited.append(self._firsts.get_nowait())
+        self._commit(consumer, mine)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
@@ -290,33 +257,20 @@ class OffsetCommits(Commits):
     def _heard(self) -> None:
         self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves + 1)
 
-    def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        while not self._is_under_way and (self._first is not None or not self._firsts.empty()):
-            first = self._first = self._first or self._firsts.get_nowait()
-            if runtime.monotonic() < first.not_before:
-                return
-            wanted = self._wanted.positions
-            positions = {p: wanted[p] for p in first.partitions if p in mine and p in wanted}
-            self._begin(consumer, positions, first)
-
     def _commit(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        wanted = self._wanted.positions
-        changed = {p: w for p, w in wanted.items() if p in mine and self._committed.get(p) != w}
-        if changed:
-            self._begin(consumer, changed, None)
+        wanted, committed = self._wanted.positions, self._committed
+        anyway = frozenset[Partition]().union(*(partitions for partitions, _ in self._awaited))
+        positions = {p: w for p, w in wanted.items() if p in mine and (p in anyway or committed.get(p) != w)}
+        if positions or self._awaited:
+            self._is_under_way = True
+            self._silence.asked()
+            consumer.begin_commit(positions, partial(self._answered, positions, self._leaves))
         elif not mine:
             self._silence.look_without_partitions()
         else:  # without partitions it may have lost them in the silence, and has yet to hear of others
             self._silence.over()
 
-    def _begin(self, consumer: Consumer, positions: Mapping[Partition, Position], first: _First | None) -> None:
-        self._is_under_way = True
-        self._silence.asked()
-        consumer.begin_commit(positions, partial(self._answered, positions, first, self._leaves))
-
-    def _answered(
-        self, positions: Mapping[Partition, Position], first: _First | None, leaves: int, error: LogUnavailable | None
-    ) -> None:
+    def _answered(self, positions: Mapping[Partition, Position], leaves: int, error: LogUnavailable | None) -> None:
         if leaves != self._leaves:
             return
         self._is_under_way = False
@@ -326,19 +280,16 @@ class OffsetCommits(Commits):
             self._note_committed(positions)
         else:
             self._say_failed(error)
-        if first is not None and error is None:
-            self._first = None
-            self._tell(first.then)
-        elif first is not None:
-            self._first = first._replace(not_before=runtime.monotonic() + _RETRY_SECONDS)
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
         self._refused_since = 0.0
-        self.tally.count(succeeded=True)
+        self._count(succeeded=True)
         self._tell(self._completion.committed, positions)
-        if self._outage.is_on:
-            self._outage.is_over()
+        self._outage.is_over()
+        awaited, self._awaited = self._awaited, []
+        for _, then in awaited:
+            self._tell(then)
 
     def _say_failed(self, error: LogUnavailable) -> None:
         now = runtime.monotonic()
@@ -346,5 +297,5 @@ class OffsetCommits(Commits):
         # a rebalance is no trouble, unless it does not end
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
             return
-        self.tally.count(succeeded=False)
+        self._count(succeeded=False)
         self._outage.goes_on(error)

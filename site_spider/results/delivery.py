@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence, ValuesView
+from collections.abc import Callable, Sequence, ValuesView
 from functools import partial
 from math import inf
 
@@ -26,7 +26,7 @@ from site_spider.bounded import Histogram, LogLimit
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, DocumentStore, Record, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.outage import Outage, until_there
-from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits
+from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits, OnVerdict
 from site_spider.text import cut, up_to
 
 # --- Log lines of a delivery: an outage once, refusals a few at a time -----------------------------------
@@ -106,32 +106,6 @@ class AnswerWatch:
         self._on_silence()
 
 
-# --- tally: counts what a sink answered, for metrics -----------------------------------------------------
-
-_NAMES = {Answer.ACKNOWLEDGED: "acknowledged", Answer.RETRY: "retried", Answer.REJECTED: "rejected"}
-
-
-class SinkTally:
-    """Of one delivery. On the event loop's thread."""
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.answers = dict.fromkeys(_NAMES.values(), 0)
-        self.seconds = Histogram()
-
-    def written(self, seconds: float) -> None:
-        """A batch was written, whatever came of it."""
-        self.batches += 1
-        self.seconds.observe(seconds)
-
-    def answered(self, verdicts: Iterable[Verdict]) -> None:
-        answers = [verdict.answer for verdict in verdicts]
-        for answer, name in _NAMES.items():
-            self.answers[name] += answers.count(answer)
-
-
-OnVerdict = Callable[[Verdict], None]
-
 CLOSE_SINK_SECONDS = 5.0
 _ATTEMPT_SECONDS = 15.0  # what an attempt to open is granted even when the whole wait is shorter
 
@@ -159,7 +133,6 @@ class Delivery:
         self.on_change = on_change
         self._batcher = Batcher(limits)
         self._write_timeout_seconds = write_timeout_seconds
-        self._done: dict[int, OnVerdict] = {}
         self._writes: set[asyncio.Task[Sequence[Verdict]]] = set()
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._timer: asyncio.Handle | None = None
@@ -170,7 +143,8 @@ class Delivery:
         self._hearing = AnswerWatch(self._is_silent)
         self._said = DeliveryLog(name or sink.name)
         self.last_accept_at: float | None = None  # Unix time
-        self.tally = SinkTally()
+        self.answers = dict.fromkeys([answer.value for answer in Answer], 0)
+        self.write_seconds = Histogram()  # of batches, whatever came of them
 
     @property
     def backlog_count(self) -> int:
@@ -225,7 +199,7 @@ class Delivery:
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
         now = asyncio.get_running_loop().time()
-        self._done[self._batcher.accept(record, now, is_void)] = done
+        self._batcher.accept(record, done, now, is_void)
         if at_once:
             self._batcher.flush()
         if at_once or self._timer is None or self._batcher.needs_look():
@@ -320,10 +294,11 @@ class Delivery:
             self._timer, self._timer_at = loop.call_at(moment, self._on_timer), moment
 
     def _drop_void(self) -> None:
-        tickets = self._batcher.take_void()
-        self._said.withdrawn(len(tickets))
-        for ticket in tickets:
-            self._call(self._done.pop(ticket), ACKNOWLEDGED)
+        void = self._batcher.void.copy()
+        self._batcher.void.clear()
+        self._said.withdrawn(len(void))
+        for done in void:
+            self._call(done, ACKNOWLEDGED)
         if self.backlog_count == 0:
             self._drained.set()
         if self.on_change:
@@ -351,7 +326,7 @@ class Delivery:
 
     def _written(self, batch: Batch, began: float, write: asyncio.Task[Sequence[Verdict]]) -> None:
         self._writes.discard(write)
-        self.tally.written(self._now() - began)
+        self.write_seconds.observe(self._now() - began)
         try:
             self._conclude(batch, write)
         except Exception as error:  # noqa: BLE001 - the event loop would only log it
@@ -386,14 +361,16 @@ class Delivery:
             verdicts = [*verdicts]
         if not isinstance(verdicts, Sequence) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
             raise BatchError(f"{verdicts!r:.100} is no list of verdicts.")
-        self.tally.answered(verdicts)
+        answers = [verdict.answer for verdict in verdicts]
+        for answer in Answer:
+            self.answers[answer.value] += answers.count(answer)
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
         if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):
             self.last_accept_at = runtime.time()
-        for ticket, record, verdict in endings:
+        for done, record, verdict in endings:
             if verdict.answer is Answer.REJECTED:
                 self._said.rejected(record, verdict, self._now())
-            self._call(self._done.pop(ticket), verdict)
+            self._call(done, verdict)
         if len(endings) == len(verdicts):
             return ""
         reason = next(verdict.reason for verdict in verdicts if verdict.answer is Answer.RETRY)

@@ -2,6 +2,14 @@
 
 It owns results that wait for their seed, and the transactions under way. It never stores a result whose
 seed is not complete.
+
+Theory. The rules stand in results.transaction_queue. Here they meet the crawl: a seed whose results are kept has
+one hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
+those that isolate a suspect included, so that no commit of an older state can undo a later one.
+
+Transactions run on the thread that polls, so none runs while partitions come or go. One that was
+put together before a partition left must not run after that: its positions are those of an earlier epoch.
+So both sides count the leaves, and one is refused unless the loop had heard of all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog, TransactionalConsumer
+from site_spider.contracts.seed_log import Headers, Partition, Position, TransactionalConsumer
 from site_spider.contracts.sink import Record
 from site_spider.engine.background import Background
 from site_spider.errors import CommitInDoubt, LogUnavailable, SinkRejected
@@ -21,20 +29,18 @@ from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.batches_and_retries import BatchLimits
-from site_spider.results.commits import Commits, CommitTally, Member, Silence, Tell
+from site_spider.results.commits import Commits, First, Member, Tell
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.document import refusal_of
 from site_spider.results.transaction_queue import Item, Link, Transaction, TransactionQueue, Tree
-from site_spider.seed.seed import moved_headers
-
-# --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
-# Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was
-# put together before a partition left must not run after that: its positions are those of an earlier epoch.
-# So both sides count the leaves, and one is refused unless the loop had heard of all of them.
 
 logger = logging.getLogger(__name__)
 
-_COMMITS_RETRY_SECONDS = 0.5
+_ASK_SECONDS = 0.5  # between two questions after a transaction in doubt
+_COMMIT_SECONDS = 0.5  # between commits that carry no results
+_RETRY_SECONDS = 1.0  # when the servers could not be had
+_PAUSE_SECONDS = 0.05  # when a transaction has to be put together anew
+_CLOSE_STEP_SECONDS = 0.05
 
 Nothing: Mapping[int, str] = {}
 
@@ -49,121 +55,6 @@ class TransactionOutcome(NamedTuple):
     committed: bool
     refused: Mapping[int, str] = Nothing
     trouble: str = ""
-
-
-class TransactionCommits:
-    """The thread's half of the keeper, which is told outcomes by `settled` and leaves by `left`.
-
-    The event loop calls `put`, the intake's thread all others.
-    """
-
-    def __init__(
-        self,
-        member: Member,
-        tell: Tell,
-        settled: Callable[[TransactionOutcome], None],
-        left: Callable[[Sequence[Partition]], None],
-        fault_of: Callable[[str], str],
-    ) -> None:
-        self._member = member
-        self._to_loop = tell
-        self._settled = settled
-        self._left = left
-        self._fault_of = fault_of
-        self._waiting: tuple[Transaction, int] | None = None  # and the leaves that the loop had heard of
-        self._leaves = self._heard_leaves = 0
-        self._doubtful: Transaction | None = None
-        self._left_since: set[Partition] = set()  # while a transaction is in doubt
-        self._not_before = 0.0
-        self.silence = Silence()
-
-    def put(self, transaction: Transaction) -> None:
-        self._waiting = transaction, self._heard_leaves
-
-    def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        consumer = log.transactional_consumer(self._member.topics, self._member.group, listener)
-        self.silence.joined(consumer.session_seconds)
-        return consumer
-
-    @property
-    def is_awaited(self) -> bool:
-        return self._doubtful is not None or self._waiting is not None
-
-    def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
-        self.silence.look()
-        if runtime.monotonic() < self._not_before:
-            return
-        if self._doubtful is not None:
-            self._clear_up(consumer, self._doubtful)
-        if self._doubtful is None and self._waiting is not None:
-            (transaction, leaves), self._waiting = self._waiting, None
-            if leaves != self._leaves or not transaction.positions.keys() <= mine:
-                self._tell(TransactionOutcome(committed=False))
-            else:
-                self._run(consumer, transaction)
-
-    def forget(self, partitions: Sequence[Partition]) -> None:
-        self._leaves += 1
-        self._left_since.update(partitions)
-        self._to_loop(self._heard, list(partitions))
-
-    def _heard(self, partitions: Sequence[Partition]) -> None:
-        self._left(partitions)
-        self._heard_leaves += 1
-
-    def _run(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
-        self.silence.asked()
-        try:
-            refused = consumer.commit_with(transaction.items, transaction.positions)
-        except CommitInDoubt as error:
-            logger.warning("It is not known whether a transaction was committed, asking: %s", error)
-            self._doubtful, self._left_since = transaction, set()
-        except LogUnavailable as error:
-            refused = self._without_topic(transaction)
-            self._tell(TransactionOutcome(committed=False, refused=refused, trouble="" if refused else str(error)))
-        else:
-            self._tell(TransactionOutcome(committed=not refused, refused=refused))
-        finally:
-            if self._doubtful is None:
-                self.silence.over()  # when it failed, the keeper waits
-
-    def _without_topic(self, transaction: Transaction) -> Mapping[int, str]:
-        """Links to one topic that is gone, or may not be written: no server says so of a transaction."""
-        own = {tree.entry.partition.topic for tree in transaction.trees if tree.entry is not None}
-        links = {number: one.topic for number, one in enumerate(transaction.items) if isinstance(one, Link)}
-        for topic in {*links.values()} - own - {None}:
-            if fault := self._fault_of(str(topic)):
-                return {number: fault for number, its_topic in links.items() if its_topic == topic}
-        return Nothing
-
-    def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
-        # for those that have left others may have committed since, and nothing here depends on it
-        positions = {p: at for p, at in transaction.positions.items() if p not in self._left_since}
-        try:
-            committed = consumer.was_committed(positions)
-        except LogUnavailable:
-            self._not_before = runtime.monotonic() + _COMMITS_RETRY_SECONDS
-            return
-        logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
-        self._doubtful = None
-        self.silence.over()
-        self._tell(TransactionOutcome(committed))
-
-    def _tell(self, outcome: TransactionOutcome) -> None:
-        self._to_loop(self._settled, outcome)
-
-
-# --- keeper: stores results and the offsets of their seeds in one transaction ----------------------------
-# The rules stand in results.transaction_queue. Here they meet the crawl: a seed whose results are kept has
-# one hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
-# those that isolate a suspect included, so that no commit of an older state can undo a later one.
-
-_COMMIT_SECONDS = 0.5  # between commits that carry no results
-_RETRY_SECONDS = 1.0  # when the servers could not be had
-_PAUSE_SECONDS = 0.05  # when a transaction has to be put together anew
-_CLOSE_STEP_SECONDS = 0.05
-
-_First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
 
 
 class ExactlyOnce(SeedListener, Commits):
@@ -185,8 +76,8 @@ class ExactlyOnce(SeedListener, Commits):
         background: Background,
     ) -> None:
         """`fault_of` a topic says why nothing can be sent to it; it may block."""
+        super().__init__(completion, member, tell)
         self._held = TransactionQueue(completion.ledger, limits)
-        self._commits = TransactionCommits(member, tell, self._settled, self._held.forget_positions, fault_of)
         self._fault_of, self._background = fault_of, background
         self._sound: set[str] = set()  # topics that links may go to
         self._asked: dict[str, list[tuple[SeedInFlight, Link, Future[Any]]]] = {}  # by topics not known yet
@@ -194,22 +85,22 @@ class ExactlyOnce(SeedListener, Commits):
         self._is_urgent = is_urgent
         self._on_change = on_change
         self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
-        self._completion = completion
         self._backlog_bytes = backlog_bytes  # may wait for it
-        self._firsts: list[_First] = []
-        self._running: list[_First] = []  # those that the transaction under way is for
+        self._firsts: list[First] = []
+        self._running: list[First] = []  # those that the transaction under way is for
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0
         self._commit_at = 0.0
-        self.tally = CommitTally()
         self._hurried = False
         self._is_settling = False
+        self._waiting: tuple[Transaction, int] | None = None  # and the leaves that the loop had heard of
+        self._heard_leaves = 0
+        # of the intake's thread
+        self._doubtful: Transaction | None = None
+        self._left_since: set[Partition] = set()  # while a transaction is in doubt
+        self._ask_at = 0.0
 
     # --- what is kept -------------------------------------------------------------------------
-
-    @property
-    def thread(self) -> TransactionCommits:
-        return self._commits
 
     @property
     def sink_away(self) -> str:
@@ -223,10 +114,6 @@ class ExactlyOnce(SeedListener, Commits):
         return not self._outage.is_on and self._held.ready_bytes < self._backlog_bytes
 
     @property
-    def is_cut_off(self) -> bool:
-        return self._commits.silence.is_long
-
-    @property
     def is_crowded(self) -> bool:
         """Whether trees that are not complete hold so much that they should end soon."""
         return self._held.size_bytes - self._held.ready_bytes >= self._backlog_bytes
@@ -237,19 +124,17 @@ class ExactlyOnce(SeedListener, Commits):
         else:
             self._keep(job.entry, record)
 
-    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
+    def spill(self, entry: SeedInFlight, topic: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future fails if it cannot."""
         kept: Future[Any] = Future()
-        own = job.entry.partition.topic
-        headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
-        link = Link(key, value, topic or own, headers)
-        if topic is None or topic == own or topic in self._sound:
-            self._keep(job.entry, link)
+        link = Link(topic, key, value, headers)
+        if topic == entry.partition.topic or topic in self._sound:
+            self._keep(entry, link)
             kept.set_result(None)
         elif topic in self._asked:
-            self._asked[topic].append((job.entry, link, kept))
+            self._asked[topic].append((entry, link, kept))
         else:
-            self._asked[topic] = [(job.entry, link, kept)]
+            self._asked[topic] = [(entry, link, kept)]
             self._background.start(self._ask(topic), "topic of links")
         return kept
 
@@ -327,19 +212,23 @@ class ExactlyOnce(SeedListener, Commits):
                 self._on_change()
             return
         self._running = firsts
-        self._commits.put(transaction)
+        self._waiting = transaction, self._heard_leaves
 
-    def _awaited(self) -> list[_First]:
+    def _awaited(self) -> list[First]:
         """Commits that something waits for, but for partitions that have left: those seeds are fenced."""
         mine = set(self._completion.ledger.partitions())
         return [first for first in self._firsts if first[0] & mine]
+
+    def _heard(self, partitions: Sequence[Partition]) -> None:
+        self._held.forget_positions(partitions)
+        self._heard_leaves += 1
 
     def _settled(self, outcome: TransactionOutcome) -> None:
         # the end of one seed may let others begin, which asks for a commit: not while the ledger knows of
         # some of a transaction's seeds only, or the next position would undo the others
         self._is_settling = True
         try:
-            self.tally.count(succeeded=outcome.committed)
+            self._count(succeeded=outcome.committed)
             if outcome.committed:
                 self._committed()
             else:
@@ -389,8 +278,6 @@ class ExactlyOnce(SeedListener, Commits):
         if entry.holds == 1:  # it was set aside before
             self.last_hold(entry)
 
-    # --- the end --------------------------------------------------------------------------------
-
     async def close(self, timeout_seconds: float) -> int:
         self._hurried = True
         deadline = self._loop.time() + timeout_seconds
@@ -400,3 +287,68 @@ class ExactlyOnce(SeedListener, Commits):
             self.tick()
             await asyncio.sleep(_CLOSE_STEP_SECONDS)
         return self._held.ready_count
+
+    # --- on the thread of the intake ----------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._doubtful is not None or self._waiting is not None
+
+    def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
+        self._silence.look()
+        if runtime.monotonic() < self._ask_at:
+            return
+        if self._doubtful is not None:
+            self._clear_up(consumer, self._doubtful)
+        if self._doubtful is None and self._waiting is not None:
+            (transaction, leaves), self._waiting = self._waiting, None
+            if leaves != self._leaves or not transaction.positions.keys() <= mine:
+                self._tell(self._settled, TransactionOutcome(committed=False))
+            else:
+                self._run(consumer, transaction)
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        self._leaves += 1
+        self._left_since.update(partitions)
+        self._tell(self._heard, list(partitions))
+
+    def _run(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
+        self._silence.asked()
+        try:
+            refused = consumer.commit_with(transaction.items, transaction.positions)
+        except CommitInDoubt as error:
+            logger.warning("It is not known whether a transaction was committed, asking: %s", error)
+            self._doubtful, self._left_since = transaction, set()
+        except LogUnavailable as error:
+            refused = self._without_topic(transaction)
+            self._tell(
+                self._settled,
+                TransactionOutcome(committed=False, refused=refused, trouble="" if refused else str(error)),
+            )
+        else:
+            self._tell(self._settled, TransactionOutcome(committed=not refused, refused=refused))
+        finally:
+            if self._doubtful is None:
+                self._silence.over()  # when it failed, the keeper waits
+
+    def _without_topic(self, transaction: Transaction) -> Mapping[int, str]:
+        """Links to one topic that is gone, or may not be written: no server says so of a transaction."""
+        own = {tree.entry.partition.topic for tree in transaction.trees if tree.entry is not None}
+        links = {number: one.topic for number, one in enumerate(transaction.items) if isinstance(one, Link)}
+        for topic in {*links.values()} - own:
+            if fault := self._fault_of(topic):
+                return {number: fault for number, its_topic in links.items() if its_topic == topic}
+        return Nothing
+
+    def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
+        # for those that have left others may have committed since, and nothing here depends on it
+        positions = {p: at for p, at in transaction.positions.items() if p not in self._left_since}
+        try:
+            committed = consumer.was_committed(positions)
+        except LogUnavailable:
+            self._ask_at = runtime.monotonic() + _ASK_SECONDS
+            return
+        logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
+        self._doubtful = None
+        self._silence.over()
+        self._tell(self._settled, TransactionOutcome(committed))

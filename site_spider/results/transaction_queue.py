@@ -38,12 +38,12 @@ LONGEST_SPAN_OFFSETS = 16_000
 
 
 class Link(NamedTuple):
-    """A link that goes to a seed topic as a seed; `topic` is None for the one it came from."""
+    """A link that goes to a seed topic as a seed."""
 
+    topic: str
     key: bytes | None
     value: bytes
-    topic: str | None = None
-    headers: Headers = ()
+    headers: Headers
 
     @property
     def size_bytes(self) -> int:
@@ -110,10 +110,8 @@ class TransactionQueue:
 
         Raises BatchError when the tree is not open any more.
         """
-        tree = self._trees.get(entry)
-        is_first = tree is None
-        if tree is None:
-            tree = self._trees[entry] = Tree(entry)
+        is_first = entry not in self._trees
+        tree = self._trees.setdefault(entry, Tree(entry))
         if tree.is_ready:
             raise BatchError(f"{entry!r} has nothing left to wait for, yet gets one more result.")
         self._add(tree, item)

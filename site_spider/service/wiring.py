@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, call
 from typing import Any, cast
 
 from scrapy.crawler import Crawler
@@ -57,7 +57,6 @@ from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
-from site_spider.results.batches_and_retries import is_urgent
 from site_spider.results.commits import Commits, Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -126,9 +125,10 @@ class Parts:
         # results
         self.producer = producer = stores.log.producer()
         dead_letters = DeadLetters(producer, config.topics.dead_letters, completion, background)
-        # few seeds are in flight and others wait for them, partitions leave, or no further result is on its way
+        # Results are sent at once instead of waiting for a full batch: few seeds are in flight and others wait for
+        # them, partitions leave, or no further result is on its way.
         urgent: list[Callable[[], bool]] = []
-        urgency = partial(is_urgent, urgent)
+        urgency = lambda: any(map(call, urgent))  # noqa: E731
         deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
         of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
         self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
@@ -273,7 +273,7 @@ class Parts:
             seeds,
             lambda value: with_source(read_seed(value), tasks.board) if tasks.board.tasks else read_seed(value),
             config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
-            commits.thread,
+            commits,
             tell,
             ending.fail,
         )

@@ -51,7 +51,7 @@ def consume(log: SeedLog, topic: str, group: str) -> None:
     """SIGTERM: gives its partitions up and leaves, as a crawl does."""
     stops: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stops.append(number))
-    consumer = log.consumer(topic.split(","), group, Printer())
+    consumer = log.consumer(tuple(topic.split(",")), group, Printer())
     while not stops:
         messages = consumer.poll(0.1, 100)
         for message in messages:
@@ -96,7 +96,7 @@ def consume_until(number: int, moment: str, log: SeedLog, topic: str, group: str
 def close(log: SeedLog, topic: str, group: str) -> None:
     """Joins, is assigned partitions without being polled, and closes; a close that hangs does so for ever."""
     client._PATIENCE_SECONDS = 3600.0
-    consumer = log.consumer(topic, group, Printer())
+    consumer = log.consumer((topic,), group, Printer())
     say("joined", 1)
     sys.stdin.readline()
     consumer.close()

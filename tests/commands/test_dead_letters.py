@@ -173,7 +173,7 @@ def test_a_replay_waits_for_partitions_of_one_that_died_also_where_another_crawl
     project.produce(LETTERS, (b"first", b"own"), headers=headers())  # makes the topic
     replay(project)
     owner = Mock(**{"revoked.return_value": {}})
-    dying, living = (project.log.consumer(LETTERS, f"{LETTERS}.replay", owner) for _ in range(2))
+    dying, living = (project.log.consumer((LETTERS,), f"{LETTERS}.replay", owner) for _ in range(2))
     while not living._offsets:
         dying.poll(0.3, 1)
         living.poll(0.3, 1)

@@ -81,10 +81,14 @@ class Member:
     """A consumer with its recorder; `taken` is all it was handed out."""
 
     def __init__(
-        self, log: SeedLog, topic: str, group: str, events: list[tuple[str, str, Partition]] | None = None
+        self,
+        log: SeedLog,
+        topic: str | tuple[str, ...],
+        group: str,
+        events: list[tuple[str, str, Partition]] | None = None,
     ) -> None:
         self.listener = Recorder(uuid.uuid4().hex, events if events is not None else [])
-        self.consumer = log.consumer(topic, group, self.listener)
+        self.consumer = log.consumer((topic,) if isinstance(topic, str) else topic, group, self.listener)
         self.taken: list[Message] = []
 
     @property

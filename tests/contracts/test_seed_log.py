@@ -333,9 +333,9 @@ def test_a_member_without_a_partition_is_a_member_all_the_same(case: Case) -> No
 # --- a member that reads several topics -----------------------------------------------------
 
 
-def of_tiers(case: Case, *, first: int = 20, second: int = 20) -> list[str]:
+def of_tiers(case: Case, *, first: int = 20, second: int = 20) -> tuple[str, str]:
     """Two topics with messages; their names."""
-    topics = [case.topic, f"{case.topic}-bulk"]
+    topics = case.topic, f"{case.topic}-bulk"
     for topic, count in zip(topics, (first, second), strict=True):
         case.make_topic(topic, PARTITIONS)
         for number in range(count):
@@ -344,8 +344,8 @@ def of_tiers(case: Case, *, first: int = 20, second: int = 20) -> list[str]:
     return topics
 
 
-def member_of(case: Case, topics: list[str]) -> Member:
-    member = Member(case.log, topics, case.group)  # type: ignore[arg-type]
+def member_of(case: Case, topics: tuple[str, ...]) -> Member:
+    member = Member(case.log, topics, case.group)
     case.members.append(member)
     return member
 
@@ -566,11 +566,11 @@ def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
 def test_partitions_that_no_member_has_are_told(case: Case) -> None:
     case.produce(1)
     everything = frozenset(Partition(case.topic, number) for number in range(PARTITIONS))
-    wait_until(lambda: case.log.unowned(case.topic, case.group) == everything)
+    wait_until(lambda: case.log.unowned((case.topic,), case.group) == everything)
     first, second = case.member(), case.member()
     poll_until([first, second], lambda: len(first.owned) == len(second.owned) == PARTITIONS / 2)
-    poll_until([first, second], lambda: case.log.unowned(case.topic, case.group) == frozenset())
+    poll_until([first, second], lambda: case.log.unowned((case.topic,), case.group) == frozenset())
     for member in (first, second):
         member.consumer.close(for_good=True)
         case.members.remove(member)
-    wait_until(lambda: case.log.unowned([case.topic], case.group) == everything)
+    wait_until(lambda: case.log.unowned((case.topic,), case.group) == everything)

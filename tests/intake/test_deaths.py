@@ -43,7 +43,7 @@ def leave_behind(folder: Path, seeds: Sequence[Mapping[str, Any]], suspicion: Su
     produce(log, topic, seeds)
     (partition,) = [each.partition for each in log.progress(topic, group) if each.end]
     joining = Mock(**{"revoked.return_value": {}})
-    consumer = log.consumer(topic, group, joining)
+    consumer = log.consumer((topic,), group, joining)
     while not any(partition in call.args[0] for call in joining.assigned.mock_calls):
         consumer.poll(0.05, 1)
     # nobody is named as the owner: what is under suspicion stands as it is, without one death more

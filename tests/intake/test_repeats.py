@@ -30,8 +30,8 @@ from tests.in_process.scripted_sink import ScriptedSink
 class Log(LocalSeedLog):
     """Its consumer does as the test says."""
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
-        return ScriptedConsumer(self._folder, topic, group, listener)
+    def consumer(self, topics: tuple[str, ...], group: str, listener: Listener, **_how: bool) -> LocalConsumer:
+        return ScriptedConsumer(self._folder, topics, group, listener)
 
 
 class ScriptedConsumer(LocalConsumer):

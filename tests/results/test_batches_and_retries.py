@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,18 +27,19 @@ def record(key: str, size_bytes: int = 10) -> Record:
     return Record(key, {}, size_bytes)
 
 
-def accept(batcher: Batcher, *keys: str, size_bytes: int = 10, now: float = 0) -> list[int]:
-    return [batcher.accept(record(key, size_bytes), now) for key in keys]
+def accept(batcher: Batcher, *keys: str, size_bytes: int = 10, now: float = 0) -> None:
+    for key in keys:
+        batcher.accept(record(key, size_bytes), key, now)
 
 
 def keys_of(batch: Batch | None) -> list[str]:
     return [item.key for item in batch.records]
 
 
-def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float = 0) -> list[int]:
+def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float = 0) -> list[Any]:
     assert batch is not None
     endings = batcher.settle(batch.number, verdicts or [ACKNOWLEDGED] * len(batch.records), now, 0)
-    return [ending.ticket for ending in endings]
+    return [ending.done for ending in endings]
 
 
 def test_a_batch_is_due_by_count() -> None:
@@ -63,17 +65,17 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
 def test_what_is_void_by_its_turn_is_left_out_and_what_waited_behind_it_is_not() -> None:
     """The later document of the same key goes out at once."""
     batcher, is_void = Batcher(LIMITS), False
-    ticket = batcher.accept(record("a"), 0, lambda: is_void)
+    batcher.accept(record("a"), "first", 0, lambda: is_void)
     accept(batcher, "b", "a", "c", "d")
     is_void = True
     assert keys_of(batcher.take(0)) == ["b", "a", "c", "d"]
-    assert (batcher.take_void(), batcher.backlog_count, batcher.backlog_bytes) == ([ticket], 4, 40)
+    assert (batcher.void, batcher.backlog_count, batcher.backlog_bytes) == (["first"], 4, 40)
 
 
 def test_a_sink_that_is_away_counts_as_there_when_nothing_waits_for_it_any_more() -> None:
     """Else nothing would find out that it is back."""
     batcher, is_void = Batcher(LIMITS), False
-    batcher.accept(record("a"), 0, lambda: is_void)
+    batcher.accept(record("a"), "a", 0, lambda: is_void)
     batcher.fail(batcher.take(1).number, 1, 0)
     is_void = True
     assert batcher.unavailable_since == 1
@@ -84,7 +86,7 @@ def test_a_sink_that_is_away_counts_as_there_when_nothing_waits_for_it_any_more(
 def test_a_retried_record_pauses_longer_each_time() -> None:
     """The pause doubles, while the sink counts as available because others pass."""
     batcher = Batcher(LIMITS)
-    ticket, *_ = accept(batcher, "bad", "x")
+    accept(batcher, "bad", "x")
     now = 1.0
     pauses = []
     for number in range(3):
@@ -97,7 +99,7 @@ def test_a_retried_record_pauses_longer_each_time() -> None:
         accept(batcher, f"x{number}", now=wake - 1)
         now = wake
     assert pauses == [0.5, 1, 2]
-    assert ticket in settle(batcher, batcher.take(now), now=now)
+    assert "bad" in settle(batcher, batcher.take(now), now=now)
 
 
 def test_a_failed_batch_goes_back_and_closes_the_gate_for_a_growing_while() -> None:
@@ -230,12 +232,14 @@ class BatcherMachine(RuleBasedStateMachine):
         super().__init__()
         self.batcher = Batcher(BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2, idle_age_seconds=0.5))
         self.now = 0.0
+        self.tickets = count()  # each in the place of who hears of an answer
         self.lines: dict[str, list[tuple[int, int]]] = {}  # key -> open (ticket, size), in order
         self.under_way: dict[int, list[tuple[str, int]]] = {}  # batch -> (key, ticket)
 
     @rule(key=st.sampled_from("abcdefgh"), size=st.integers(0, 80))
     def accept(self, key: str, size: int) -> None:
-        ticket = self.batcher.accept(record(key, size), self.now)
+        ticket = next(self.tickets)
+        self.batcher.accept(record(key, size), ticket, self.now)
         self.lines.setdefault(key, []).append((ticket, size))
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.6, 1.0, 40.0]))
@@ -282,7 +286,7 @@ class BatcherMachine(RuleBasedStateMachine):
             if verdict is not RETRY:
                 assert self.lines[key].pop(0)[0] == ticket  # popped, so it cannot end twice
                 expected.append((ticket, key, verdict))
-        assert [(ending.ticket, ending.record.key, ending.verdict) for ending in endings] == expected
+        assert [(ending.done, ending.record.key, ending.verdict) for ending in endings] == expected
         # a batch of which nothing passed says the same as a sink that is away
         assert (self.batcher.unavailable_since is None) is bool(expected)
 

@@ -24,7 +24,6 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("site_spider.results.commits._COMMIT_SECONDS", 0.0)
-        monkeypatch.setattr("site_spider.results.commits._RETRY_SECONDS", 0.0)
         self.ledger = Ledger()
         self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         tell = lambda call, *arguments: self.told.append((call, arguments))  # noqa: E731
@@ -178,7 +177,7 @@ class Silence:
         self.commits = OffsetCommits(
             self.completion, None, Member(("seeds",), "group"), lambda call, *arguments: call(*arguments)
         )  # type: ignore[arg-type]
-        self.commits.join(Mock(consumer=lambda *_what: self.consumer), None)  # type: ignore[arg-type]
+        self.commits.join(Mock(consumer=lambda *_what, **_how: self.consumer), None)  # type: ignore[arg-type]
         self.completion.assigned({P: Position(5)})
 
     def want(self, offset: int) -> None:

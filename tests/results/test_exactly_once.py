@@ -25,7 +25,7 @@ from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member
-from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
+from site_spider.results.exactly_once import ExactlyOnce, TransactionOutcome
 from site_spider.results.transaction_queue import Item, Link, Transaction
 from site_spider.seed.seed import FIRST_WRITTEN, MOVED, parse_seed
 from site_spider.service.config import ServiceSettings
@@ -76,7 +76,7 @@ class Told(list[tuple[Callable[..., None], tuple[Any, ...]]]):
 
 
 class Thread:
-    def __init__(self, commits: TransactionCommits, told: Told, consumer: ScriptedConsumer, *mine: Partition) -> None:
+    def __init__(self, commits: ExactlyOnce, told: Told, consumer: ScriptedConsumer, *mine: Partition) -> None:
         self.commits = commits
         self.consumer = consumer
         self.mine = set(mine)
@@ -99,19 +99,27 @@ def transaction(*partitions: Partition) -> Transaction:
 MEMBER = Member(("seeds",), "group")
 
 
-def commits_and_outcomes() -> tuple[TransactionCommits, Told, list[TransactionOutcome]]:
-    outcomes: list[TransactionOutcome] = []
-    told = Told()
-    made = TransactionCommits(MEMBER, told, outcomes.append, lambda _partitions: None, lambda _topic: "")
-    return made, told, outcomes
+class ThreadAlone(ExactlyOnce):
+    """The test puts transactions together, and sees what becomes of them."""
+
+    def __init__(self, told: Told) -> None:
+        parts: Any = None
+        super().__init__(Completion(Ledger()), parts, parts, 0, MEMBER, told, parts, parts, lambda _topic: "", parts)
+        self.outcomes: list[TransactionOutcome] = []
+
+    def put(self, transaction: Transaction) -> None:
+        self._waiting = transaction, self._heard_leaves
+
+    def _settled(self, outcome: TransactionOutcome) -> None:
+        self.outcomes.append(outcome)
 
 
 # --- The thread's half ---
 
 
-def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
+async def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
     """Also when its partition is back already, and when it was put together before the loop had heard."""
-    commits, told, outcomes = commits_and_outcomes()
+    commits = ThreadAlone(told := Told())
     thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P))
     commits.forget([P])
@@ -122,27 +130,27 @@ def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
     commits.put(transaction(P))
     thread.look()
     thread.reach_the_loop()
-    assert [outcome.committed for outcome in outcomes] == [False, False, True]
+    assert [outcome.committed for outcome in commits.outcomes] == [False, False, True]
     assert len(thread.consumer.committed) == 1
 
 
-def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
-    commits, told, outcomes = commits_and_outcomes()
+async def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
+    commits = ThreadAlone(told := Told())
     thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P, Q))
     thread.look()
     thread.reach_the_loop()
-    assert outcomes == [TransactionOutcome(committed=False)]
+    assert commits.outcomes == [TransactionOutcome(committed=False)]
     assert thread.consumer.committed == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed(
+async def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed(
     monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
     """Until there is an answer; of partitions that have left meanwhile nothing is asked."""
-    monkeypatch.setattr("site_spider.results.exactly_once._COMMITS_RETRY_SECONDS", 0.0)
-    commits, told, outcomes = commits_and_outcomes()
+    monkeypatch.setattr("site_spider.results.exactly_once._ASK_SECONDS", 0.0)
+    commits = ThreadAlone(told := Told())
     consumer = ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), committed)
     thread = Thread(commits, told, consumer, P, Q)
     commits.put(transaction(P, Q))
@@ -154,24 +162,24 @@ def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed
     thread.look()
     assert consumer.asked == [{P: Position(7)}] * 2
     thread.reach_the_loop()
-    assert outcomes == [TransactionOutcome(committed)]
+    assert commits.outcomes == [TransactionOutcome(committed)]
 
 
-def test_while_a_transaction_is_in_doubt_the_seed_log_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_a_transaction_is_in_doubt_the_seed_log_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """So nothing new begins when others may own the partitions, as with any commit without an answer."""
     now = [100.0]
     monkeypatch.setattr("site_spider.runtime.monotonic", lambda: now[0])
-    commits, told, _ = commits_and_outcomes()
-    commits.silence.joined(10.0)
+    commits = ThreadAlone(told := Told())
+    commits._silence.joined(10.0)
     thread = Thread(commits, told, ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), True), P)
     commits.put(transaction(P))
     thread.look()
     now[0] += 9.0
     thread.look()
-    assert commits.silence.is_long
+    assert commits.is_cut_off
     now[0] += 9.0
     thread.look()
-    assert not commits.silence.is_long
+    assert not commits.is_cut_off
 
 
 # --- The loop's half ---
@@ -199,7 +207,7 @@ class Crawl:
             background=Background(self.failed.append),
         )
         self.completion.add(self.together)
-        self.thread = Thread(self.together.thread, told, ScriptedConsumer(*answers), P)
+        self.thread = Thread(self.together, told, ScriptedConsumer(*answers), P)
         self.completion.assigned({P: Position(0)})
 
     def give_up(self, entry: SeedInFlight, reason: str) -> None:
@@ -348,9 +356,9 @@ async def test_a_link_to_a_topic_that_is_missing_is_not_kept() -> None:
     root = crawl.begin(0)
     for _ in range(2):
         with pytest.raises(SinkRejected, match="it does not exist"):
-            await asyncio.wrap_future(crawl.together.spill(root, b"link", b"{}", "details"))
+            await asyncio.wrap_future(crawl.together.spill(root.entry, "details", b"link", b"{}", ()))
     crawl.faults.clear()
-    await asyncio.wrap_future(crawl.together.spill(root, b"link", b"{}", "details"))
+    await asyncio.wrap_future(crawl.together.spill(root.entry, "details", b"link", b"{}", ()))
     assert crawl.failed == []
     crawl.end(root.entry)
     crawl.run()
@@ -361,7 +369,7 @@ async def test_a_link_is_kept_when_its_topic_cannot_be_asked_for(caplog: pytest.
     """Else its seed would never end."""
     crawl = Crawl()
     crawl.faults = None  # type: ignore[assignment] # which raises
-    await asyncio.wrap_future(crawl.together.spill(crawl.begin(0), b"link", b"{}", "details"))
+    await asyncio.wrap_future(crawl.together.spill(crawl.begin(0).entry, "details", b"link", b"{}", ()))
     assert "Topic details could not be asked for" in caplog.text
 
 
@@ -373,7 +381,7 @@ async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
     monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
     crawl = Crawl(LogUnavailable("no answer"))
     good, bad = crawl.begin(0), crawl.begin(1)
-    await asyncio.wrap_future(crawl.together.spill(bad, b"link", b"{}", "details"))
+    await asyncio.wrap_future(crawl.together.spill(bad.entry, "details", b"link", b"{}", ()))
     crawl.faults["details"] = fault
     store_together(crawl, good, bad)
     assert (crawl.given_up, crawl.together.sink_away) == ((["it was deleted"], "") if fault else ([], "kafka"))
@@ -489,8 +497,8 @@ class PlayedLog(LocalSeedLog):
     def fault_of(self, topic: str) -> str:
         return f"Topic {topic} does not exist."
 
-    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> PlayedConsumer:  # type: ignore[override]
-        return PlayedConsumer(self._folder, topic, group, listener)
+    def consumer(self, topics: tuple[str, ...], group: str, listener: Listener, **_how: bool) -> PlayedConsumer:
+        return PlayedConsumer(self._folder, topics, group, listener)
 
 
 def _complete(position: Position) -> int:

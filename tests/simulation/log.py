@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partialmethod
 from math import inf
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.simulation.truth import Sent
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
 from site_spider.contracts.seed_log import Listener, LogFacts, Message, MessagePlace, Partition
-from site_spider.contracts.seed_log import PartitionProgress, Position, Topics, each_topic
+from site_spider.contracts.seed_log import PartitionProgress, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.transaction_queue import Item
@@ -195,9 +194,9 @@ class SimConsumer(_Polled):
     session_seconds = SESSION_SECONDS
 
     def __init__(
-        self, broker: Broker, topics: Topics, group: str, listener: Listener, *, is_transactional: bool
+        self, broker: Broker, topics: tuple[str, ...], group: str, listener: Listener, *, is_transactional: bool
     ) -> None:
-        super().__init__(broker, each_topic(topics))
+        super().__init__(broker, topics)
         self._is_transactional = is_transactional
         self._doubtful: _Commit | None = None
         self.member_name: str = self.process.member_name
@@ -551,10 +550,10 @@ class SimSeedLog:
     def topic_id(self, topic: str) -> str:
         return topic
 
-    def consumer(self, topics: Topics, group: str, listener: Listener, *, with_results: bool = False) -> SimConsumer:
+    def consumer(
+        self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
+    ) -> SimConsumer:
         return SimConsumer(self.broker, topics, group, listener, is_transactional=with_results)
-
-    transactional_consumer = partialmethod(consumer, with_results=True)
 
     def producer(self, purpose: str = "") -> SimProducer:
         return SimProducer(self.broker)
@@ -578,8 +577,8 @@ class SimSeedLog:
         times = {one: left[0].timestamp_ms / 1000 for one, at in offsets.items() if (left := parts[one][at:])}
         return LogFacts(len(self.broker.group(group).members), None, times)
 
-    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        return self.broker.ask().group(group).unowned(each_topic(topics))
+    def unowned(self, topics: tuple[str, ...], group: str) -> frozenset[Partition] | None:
+        return self.broker.ask().group(group).unowned(topics)
 
     @staticmethod
     def fault_of(_topic: str) -> str:

@@ -19,7 +19,7 @@ from site_spider.ledger.ledger import PartitionLedger, Ledger
 from site_spider.results.batches_and_retries import Batcher
 from site_spider.results.commits import OffsetCommits
 from site_spider.results.delivery import Delivery
-from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
+from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.transaction_queue import TransactionQueue
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
@@ -98,7 +98,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a sink that is away counts as yes": (Delivery._outcome, "self._batcher.fail(batch.number, self._now(), jitter)",
         f"yes = [{YES}] * len(batch.records)\n"
         "            for one in self._batcher.settle(batch.number, yes, self._now(), jitter):\n"
-        "                self._call(self._done.pop(one.ticket), one.verdict)"),
+        "                self._call(one.done, one.verdict)"),
     "a result for a sink that is away is not kept": (Delivery.submit, "now = ",
         f"if not self.available:\n            return asyncio.get_running_loop().call_soon(done, {YES})\n"
         "        now = "),
@@ -131,7 +131,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "another's host is asked": (TopicPartitions.owns, "not count or", "not count or count or"),
     "a page is gone after one check": (recrawl.check_of, "gone >= rules.gone_after", "gone > 0"),
     # exactly-once
-    "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
+    "a transaction in doubt counts as committed": (ExactlyOnce._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),
     "a kept result does not hold its seed": (ExactlyOnce._keep, "self._completion.hold_to_close(entry)", "pass"),
     "the last tree of a transaction is left out": (TransactionQueue.commit,

@@ -17,7 +17,7 @@ from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
-from site_spider.adapters.kafka.transactions import Topics as ItemTopics
+from site_spider.adapters.kafka.transactions import Topics
 from site_spider.contracts.seed_log import (
     Granted,
     Listener,
@@ -29,8 +29,6 @@ from site_spider.contracts.seed_log import (
     Right,
     SeedLog,
     TopicReader,
-    Topics,
-    each_topic,
 )
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
@@ -289,10 +287,9 @@ class KafkaSeedLog(SeedLog):
 
     has_own_clock = True
 
-    def __init__(self, config: KafkaConfig, results_topic: str = "", items_topic: str = "") -> None:
+    def __init__(self, config: KafkaConfig, topics: Topics | None = None) -> None:
         self.address = config.brokers
-        self._results_topic = results_topic
-        self._items_topic = items_topic
+        self._topics = topics or {}  # of results in transactions
         self._config = config
         self._words = LastErrors(config.brokers)
         self._kept: set[str] = set()  # topics that are there, with a retention
@@ -300,8 +297,8 @@ class KafkaSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        topics = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
-        return cls(KafkaConfig.from_settings(settings), *topics)
+        results, items = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
+        return cls(KafkaConfig.from_settings(settings), {"result": results, "item": items})
 
     def check(self, timeout_seconds: float) -> None:
         try:
@@ -323,13 +320,10 @@ class KafkaSeedLog(SeedLog):
         found = self._asked(lambda: self._admin.list_topics(timeout=_ANSWER_SECONDS))
         return str(found.cluster_id or self.address)
 
-    def consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
-        return KafkaConsumer(self._config, each_topic(topics), group, listener)
-
-    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
-        names = each_topic(topics)
-        items = ItemTopics(self._results_topic, names[0], self._items_topic)
-        return KafkaConsumer(self._config, names, group, listener, items)
+    def consumer(
+        self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
+    ) -> KafkaConsumer:
+        return KafkaConsumer(self._config, topics, group, listener, self._topics if with_results else None)
 
     def producer(self, purpose: str = "") -> KafkaProducer:
         return KafkaProducer(self._config, purpose)
@@ -362,8 +356,8 @@ class KafkaSeedLog(SeedLog):
             _written_at(self._config, topic, offsets),
         )
 
-    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        found = assignment_of(self._admin, group, each_topic(topics), _ANSWER_SECONDS)
+    def unowned(self, topics: tuple[str, ...], group: str) -> frozenset[Partition] | None:
+        found = assignment_of(self._admin, group, topics, _ANSWER_SECONDS)
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -27,6 +27,7 @@ from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastErrors, 
 from site_spider.adapters.kafka.positions import committed_by, to_position
 from site_spider.bounded import LogLimit
 from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.sink import Kind
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
 from site_spider.results.document import encode, shortened
 from site_spider.results.transaction_queue import Item, Link
@@ -38,17 +39,7 @@ logger = logging.getLogger(__name__)
 _LINES, _LINES_SECONDS = 5, 60.0  # so many in that time
 
 
-class Topics(NamedTuple):
-    """Where items go: results, and links as seeds; and what spiders extracted."""
-
-    results: str
-    seeds: str
-    items: str = ""
-
-    def of(self, item: Item) -> str:
-        if isinstance(item, Link):
-            return item.topic or self.seeds
-        return self.results if item.kind == "result" else self.items
+Topics = Mapping[Kind, str]  # of results, and of what spiders extracted
 
 
 class TransactionAttempt:
@@ -197,7 +188,7 @@ class KafkaTransactions:
 
     def _produce(self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
-        topic, key = self._topics.of(item), item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        topic, key = self._topic_of(item), item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
         headers: list[tuple[str, str | bytes | None]] = [*item.headers] if isinstance(item, Link) else []
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)
@@ -233,7 +224,7 @@ class KafkaTransactions:
             error = next(iter(failed.values()))
             why = error.str()
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                topics = ", ".join(sorted({self._topics.of(items[number]) for number in failed}))
+                topics = ", ".join(sorted({self._topic_of(items[number]) for number in failed}))
                 rights = f"Write and Describe on the topics {topics}, and create those that are missing"
                 why += f". {self._config.to_grant(rights)}"
             raise LogUnavailable(f"Kafka did not take a result: {why}")
@@ -248,9 +239,12 @@ class KafkaTransactions:
             else:
                 halvings[number] += 1
                 if halvings[number] == 1:
-                    self._cut.say(self._topics.results, str(items[number].key))
+                    self._cut.say(self._topics["result"], str(items[number].key))
                 values[number] = value
         return refused
+
+    def _topic_of(self, item: Item) -> str:
+        return item.topic if isinstance(item, Link) else self._topics[item.kind]
 
     # --- beginning and ending -------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
 from site_spider import runtime
 from site_spider.adapters.files import data_folder, settings_to_blame
@@ -46,8 +46,6 @@ from site_spider.contracts.seed_log import (
     Right,
     SeedLog,
     TopicReader,
-    Topics,
-    each_topic,
 )
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 from site_spider.outage import Outage
@@ -373,11 +371,12 @@ class LocalSeedLog(SeedLog):
     def identity(self) -> str:
         return str(self._folder.resolve())
 
-    def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
-        return LocalConsumer(self._folder, each_topic(topics), group, listener, self._keep_seconds)
-
-    def transactional_consumer(self, *_of_what: object) -> NoReturn:
-        raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
+    def consumer(
+        self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
+    ) -> LocalConsumer:
+        if with_results:
+            raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
+        return LocalConsumer(self._folder, topics, group, listener, self._keep_seconds)
 
     def producer(self, purpose: str = "") -> LocalProducer:  # noqa: ARG002
         return LocalProducer(self._folder, self._partitions)
@@ -418,9 +417,9 @@ class LocalSeedLog(SeedLog):
             )
         return LogFacts(members=int(members), retention_seconds=None, written_at=written_at)
 
-    def unowned(self, topics: Topics, group: str) -> frozenset[Partition]:
+    def unowned(self, topics: tuple[str, ...], group: str) -> frozenset[Partition]:
         with closing(LogFile(self._folder)) as file:
-            return frozenset(one for topic in each_topic(topics) for one in without_owner(file, group, topic))
+            return frozenset(one for topic in topics for one in without_owner(file, group, topic))
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
         """Whoever may write the folder may do all. Raises ConfigError, LogUnavailable for who may not."""

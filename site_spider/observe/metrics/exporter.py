@@ -20,7 +20,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any, Final, NamedTuple, Self
 
 from site_spider import options, runtime
-from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog
 from site_spider.engine.background import Pulse
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
@@ -295,9 +295,9 @@ _MOST_PARTITIONS: Final = 200  # whose first message is looked at
 class GroupWatch:
     """One thread at a time looks."""
 
-    def __init__(self, log: SeedLog, topics: Topics, group: str, dead_letter_topic: str) -> None:
+    def __init__(self, log: SeedLog, topics: Sequence[str], group: str, dead_letter_topic: str) -> None:
         self._log = log
-        self._topics = each_topic(topics)
+        self._topics = topics
         self._group = group
         self._dead_letter_topic = dead_letter_topic
         self._look_at = float("-inf")
@@ -342,7 +342,7 @@ class GroupWatch:
         found["lag_age_seconds"][topic] = max(0.0, runtime.time() - min(facts.written_at.values(), default=inf))
         if facts.members is not None:
             found["members"] = max(facts.members, found.get("members", 0))
-        if (unowned := self._log.unowned(topic, self._group)) is not None:
+        if (unowned := self._log.unowned((topic,), self._group)) is not None:
             found.setdefault("partitions_unowned", {})[topic] = len(unowned)
         if facts.retention_seconds is not None:
             found.setdefault("retention_seconds", {})[topic] = facts.retention_seconds

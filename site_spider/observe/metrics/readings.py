@@ -69,9 +69,11 @@ class Measurements:
                 "python": platform.python_version(),
             },
             "histograms": self._histograms(),
-            "sinks": {each.sink.name: {"batches": each.tally.batches, **each.tally.answers} for each in watched.sinks},
-            "commits": dict(self._commits.tally.outcomes),
-            "last_commit_at": self._commits.tally.last_at,
+            "sinks": {
+                each.sink.name: {"batches": sum(each.write_seconds.counts), **each.answers} for each in watched.sinks
+            },
+            "commits": dict(self._commits.outcomes),
+            "last_commit_at": self._commits.last_at,
             "rebalances": dict(watched.intake.rebalances),
             "partitions": len(watched.ledger.partitions()),
             "suspected_seeds": self._quarantine.suspects,
@@ -98,7 +100,7 @@ class Measurements:
             "event_loop_lag_seconds": histogram_document(counted.loop_lag_seconds),
             "dns_duration_seconds": histogram_document(LOOKUPS.seconds),
             "sink_batch_duration_seconds": {
-                each.sink.name: histogram_document(each.tally.seconds) for each in self._watched.sinks
+                each.sink.name: histogram_document(each.write_seconds) for each in self._watched.sinks
             },
         }
 

@@ -21,7 +21,7 @@ from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaC
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import TopicIds
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
-from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
+from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.errors import ConfigError, LogUnavailable
 from tests.authority import Authority
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
@@ -325,6 +325,6 @@ def test_transactions_that_cannot_begin_say_what_the_servers_refuse(monkeypatch:
     """A wrong password, say: that nobody answered in time was all that was told."""
     monkeypatch.setattr(transactions, "ANSWER_SECONDS", 1.0)
     member = Mock(consumer_group_metadata=lambda: b"outside of the group")
-    made = KafkaTransactions(KafkaConfig("127.0.0.1:9"), "id", Topics("results", "seeds"), member)
+    made = KafkaTransactions(KafkaConfig("127.0.0.1:9"), "id", {"result": "results"}, member)
     with pytest.raises(LogUnavailable, match="Connection refused"):
         made.run([], {})

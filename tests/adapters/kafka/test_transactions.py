@@ -16,7 +16,7 @@ from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
+from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
@@ -56,7 +56,7 @@ class Scene:
     def member(self, *partitions: int) -> KafkaConsumer:
         """One more member that has these partitions, or any."""
         listener = Recorder()
-        member = self.log.transactional_consumer(self.seeds, self.group, listener)
+        member = self.log.consumer((self.seeds,), self.group, listener, with_results=True)
         self.members.append(member)
         wanted = {Partition(self.seeds, number) for number in partitions}
         for _ in range(6_000):
@@ -91,7 +91,7 @@ def scene(kafka_brokers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene
 def test_results_items_links_and_positions_are_stored_together(scene: Scene) -> None:
     member = scene.member(0, 1)
     position = Position(3, "1;5;r:;")
-    link = Link(b"host.test", b'{"url": "http://host.test/"}', None, (("moved", b""),))
+    link = Link(scene.seeds, b"host.test", b'{"url": "http://host.test/"}', (("moved", b""),))
     item = Record("page-1", {"title": "t"}, 100, "item")
     assert member.commit_with([page(1), page(2), link, item], {scene.at: position}) == {}
     assert scene.stored() == ["1", "2"]
@@ -135,7 +135,7 @@ def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
     monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
     member = scene.member(0, 1)
     listener = Recorder()
-    rival = scene.log.transactional_consumer(scene.seeds, scene.group, listener)
+    rival = scene.log.consumer((scene.seeds,), scene.group, listener, with_results=True)
     wait_until(lambda: [rival.poll(0.05, 10), listener.owned][1])
     rival.close()
     with pytest.raises(LogUnavailable):
@@ -201,7 +201,7 @@ def test_who_is_no_member_stores_nothing(scene: Scene) -> None:
     """Without a generation the coordinator would let it pass."""
     config = KafkaConfig.from_settings(scene.settings)
     outsider = Consumer(config.member(scene.group, None, lambda _error: None))
-    transactions = KafkaTransactions(config, scene.group, Topics(scene.results, scene.seeds), outsider)
+    transactions = KafkaTransactions(config, scene.group, {"result": scene.results}, outsider)
     with pytest.raises(LogUnavailable, match="no member"):
         transactions.run([page(1)], {scene.at: Position(1)})
     assert (scene.stored(), scene.committed()) == ([], None)
@@ -293,7 +293,7 @@ def test_a_right_that_a_transaction_lacks_is_named(code: int) -> None:
         poll = abort_transaction = purge = lambda *_arguments: None
 
     made = KafkaTransactions.__new__(KafkaTransactions)
-    made._config, made._topics, made._in_doubt = KafkaConfig("host:9092"), Topics("results", "seeds"), False
+    made._config, made._topics, made._in_doubt = KafkaConfig("host:9092"), {"result": "results"}, False
     made._client = Purged(None, carries_out=False)  # type: ignore[arg-type,assignment]
     with pytest.raises(LogUnavailable, match="Write and Describe on the topics results, and create"):
         made.run([page(1), page(2)], {})

@@ -365,7 +365,7 @@ def test_dead_letters_that_nobody_can_count_are_not_none(tmp_path: Path) -> None
 
     log = Closed(tmp_path)
     produce(log, "seeds", [b"x"])
-    found = looked(GroupWatch(log, "seeds", "g", "dead"))
+    found = looked(GroupWatch(log, ("seeds",), "g", "dead"))
     assert (found["lag_seeds"], found.get("dead_letters")) == ({"seeds": 1}, None)
 
 
@@ -384,7 +384,7 @@ def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(
     log = Slow(tmp_path)
     produce(log, "seeds", [b"x"])
     monkeypatch.setattr(http_server.runtime, "monotonic", lambda: now[0])
-    watch = GroupWatch(log, "seeds", "g", "dead")
+    watch = GroupWatch(log, ("seeds",), "g", "dead")
     assert looked(watch)["lag_seeds"] == {"seeds": 1}
     answers.set()
     now[0] += 60
