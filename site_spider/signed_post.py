@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from w3lib.url import safe_url_string
 
@@ -21,13 +21,6 @@ from site_spider import runtime
 _SECONDS = 15.0  # for all of one attempt
 _MOST_BYTES = 1_000  # of the answer
 _LONGEST_ERROR = 200
-
-
-class Notice(NamedTuple):
-    """What is sent."""
-
-    body: bytes
-    headers: Mapping[str, str]
 
 
 class Posted(NamedTuple):
@@ -45,41 +38,46 @@ def secret_of(keys: Sequence[bytes]) -> bytes:
     return hmac.new(keys[0], b"site_spider webhook", "sha256").hexdigest().encode() if keys else b""
 
 
-def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int, event_id: str | None = None) -> Notice:
-    """The event with its id and, if there is a secret, its signature over time and body."""
-    named = f"{event['task_id']}.{event['generation']}" if event_id is None else event_id
-    body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
-    headers = {
-        "Content-Type": "application/json",
-        "X-Site-Spider-Event-Id": json.dumps(named)[1:-1],
-        "X-Site-Spider-Timestamp": str(now_seconds),
-    }
-    if secret:
-        signed = hmac.new(secret, b"%d.%s" % (now_seconds, body), "sha256").hexdigest()
-        headers["X-Site-Spider-Signature"] = f"sha256={signed}"
-    return Notice(body, headers)
-
-
-def post(url: str, sent: Notice, may_reach: MayReach) -> Posted:
-    """Try once. Blocks for some seconds at most, and never raises."""
+def post(url: str, event: Mapping[str, Any], secret: bytes, may_reach: MayReach, event_id: str | None = None) -> Posted:
+    """Try once; if there is a secret, the event is signed. Blocks for some seconds at most, and never raises."""
     deadline = runtime.monotonic() + _SECONDS
     try:
-        status = _status(_exchange(url, sent, may_reach, deadline))
+        parts = urlsplit(safe_url_string(url))
+        sent = _request(parts, event, secret, event_id or f"{event['task_id']}.{event['generation']}")
+        status = _status(_exchange(parts, sent, may_reach, deadline))
     except (OSError, ValueError) as error:
         return Posted(0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
     return Posted(status, "" if 200 <= status < 300 else f"HTTP {status}")
 
 
-def _exchange(url: str, sent: Notice, may_reach: MayReach, deadline: float) -> bytes:
-    parts = urlsplit(safe_url_string(url))
-    host, is_tls = parts.hostname or "", parts.scheme == "https"
-    port = parts.port or (443 if is_tls else 80)
+def _request(url: SplitResult, event: Mapping[str, Any], secret: bytes, event_id: str) -> bytes:
+    """With a signature over time and body."""
+    now_seconds = int(runtime.time())
+    body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+    lines = [
+        f"POST {url.path or '/'}{f'?{url.query}' if url.query else ''} HTTP/1.1",
+        f"Host: {url.netloc.rpartition('@')[2]}",
+        "User-Agent: site_spider",
+        "Connection: close",
+        f"Content-Length: {len(body)}",
+        "Content-Type: application/json",
+        f"X-Site-Spider-Event-Id: {json.dumps(event_id)[1:-1]}",
+        f"X-Site-Spider-Timestamp: {now_seconds}",
+    ]
+    if secret:
+        signed = hmac.new(secret, b"%d.%s" % (now_seconds, body), "sha256").hexdigest()
+        lines.append(f"X-Site-Spider-Signature: sha256={signed}")
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+
+def _exchange(url: SplitResult, sent: bytes, may_reach: MayReach, deadline: float) -> bytes:
+    host, is_tls = url.hostname or "", url.scheme == "https"
+    port = url.port or (443 if is_tls else 80)
     with socket.create_connection((_address(host, port, may_reach), port), _left(deadline)) as plain:
         stream = ssl.create_default_context().wrap_socket(plain, server_hostname=host) if is_tls else plain
         with stream:
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             stream.settimeout(_left(deadline))
-            stream.sendall(_request(target, parts.netloc.rpartition("@")[2], sent))
+            stream.sendall(sent)
             return _first_line(stream, deadline)
 
 
@@ -89,18 +87,6 @@ def _address(host: str, port: int, may_reach: MayReach) -> str:
         if may_reach(host, address):
             return address
     raise OSError(f"{host} has no public address; SITE_ALLOW_PRIVATE_HOSTS=true allows private ones")
-
-
-def _request(target: str, host: str, sent: Notice) -> bytes:
-    lines = [
-        f"POST {target} HTTP/1.1",
-        f"Host: {host}",
-        "User-Agent: site_spider",
-        "Connection: close",
-        f"Content-Length: {len(sent.body)}",
-        *(f"{name}: {value}" for name, value in sent.headers.items()),
-    ]
-    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + sent.body
 
 
 def _first_line(stream: socket.socket, deadline: float) -> bytes:

@@ -71,8 +71,7 @@ def _addresses(text: str) -> list[str]:
 
 
 def _post(url: str, secret: bytes, may_reach: signed_post.MayReach, said: Mapping[str, Any]) -> str:
-    event_id = f"{said['process']}.{said['number']}"
-    return signed_post.post(url, signed_post.notice(said, secret, int(runtime.time()), event_id), may_reach).error
+    return signed_post.post(url, said, secret, may_reach, f"{said['process']}.{said['number']}").error
 
 
 def _message(sent_by: str, names: list[str], said: Mapping[str, Any]) -> EmailMessage:

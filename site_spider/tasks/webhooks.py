@@ -94,8 +94,7 @@ def tried(
     url: str, ended: EndTold, before: tuple[WebhookAttempt, ...], secret: bytes, may_reach: signed_post.MayReach
 ) -> Attempts:
     """Sends the webhook of an end; this attempt is the last. Blocks."""
-    sent = signed_post.notice(ended.event, secret, int(runtime.time()))
-    attempt = WebhookAttempt(int(runtime.time() * 1000), *signed_post.post(url, sent, may_reach))
+    attempt = WebhookAttempt(int(runtime.time() * 1000), *signed_post.post(url, ended.event, secret, may_reach))
     return Attempts(ended.generation, (*before, attempt)[-_MOST_ATTEMPTS:])
 
 
