@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
-from pathlib import Path
 from typing import ClassVar, NoReturn
 
 from scrapy import Spider
@@ -30,11 +29,10 @@ from site_spider.page.url import host_of
 from site_spider.redaction import Redaction, redact_logs
 from site_spider.seed.topics import Tiers
 from site_spider.service import environment
-from site_spider.service.environment import apply_custom_settings, apply_environment, custom_settings_of_file
+from site_spider.service.environment import apply_environment
 from site_spider.service.settings_checks import check_names
 
 DEFAULT_SPIDER = "crawl_spider"
-_SPIDERS = "site_spider.spiders"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 _NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{environment.ADDON_PATH}": 300}}'
@@ -58,7 +56,6 @@ class SiteCommand(ScrapyCommand):
     description = ""  # of --help
     spider_help = "work for this spider"
     examples = ""  # lines at the end of --help
-    needs_spider = True  # and not only its custom_settings
     spider_class: type[Spider] = Spider
     _redaction = Redaction(())
     _of_project: Settings | None = None  # the settings before those of a spider
@@ -110,20 +107,10 @@ class SiteCommand(ScrapyCommand):
         if not environment.has_our_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
-        if self.needs_spider or opts.spider or not self._has_read_settings():
-            named = None if opts.spider is None else loaded_spider(self.options, opts.spider)
-            self.spider_class = named or usual_spider(self.options)
-            self.spider_class.update_settings(self.options)
+        named = None if opts.spider is None else loaded_spider(self.options, opts.spider)
+        self.spider_class = named or usual_spider(self.options)
+        self.spider_class.update_settings(self.options)
         apply_environment(self.options)
-
-    def _has_read_settings(self) -> bool:
-        """Whether those of crawl_spider are known from its file."""
-        is_ours = self.options.getlist("SPIDER_MODULES") == [_SPIDERS]
-        file = Path(__file__).parents[1] / "spiders" / f"{DEFAULT_SPIDER}.py"
-        if not is_ours or (found := custom_settings_of_file(file)) is None:
-            return False
-        apply_custom_settings(self.options, found)
-        return True
 
     def topics_of_spiders(self) -> dict[str, Sequence[str]]:
         """The seed topics of each spider that takes seeds, by its name; none of one whose settings are wrong."""

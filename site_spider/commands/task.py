@@ -86,7 +86,6 @@ class Command(SiteCommand):
 
     summary = "Declare, show and control tasks"
     max_arguments = 60
-    needs_spider = False
     description = (
         "Declares, shows and controls tasks. A task is all seeds with one meta.task_id. All processes of the "
         "crawl follow within two seconds. close: no more seeds of the task are produced, so it ends when all "

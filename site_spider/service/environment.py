@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -92,29 +91,8 @@ def unquoted(value: str) -> str:
 # Scrapy takes a dict of custom_settings in the place of the one that was there: a spider with a pipeline of
 # its own would have none that writes results, and one with a middleware of its own no retries.
 
-_NAME = "custom_settings"
 COMPONENTS = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS")
 MERGED = (*COMPONENTS, "DOWNLOAD_HANDLERS")
-
-
-def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
-    """The custom_settings of a spider as its file says them, without the 0.2 s of CPU that loading it takes.
-
-    None where only Python can tell: they are no literals, or several spiders have some.
-    """
-    try:
-        nodes = list(ast.walk(ast.parse(path.read_bytes())))
-        [value] = [
-            node.value
-            for node in nodes
-            if isinstance(node, ast.AnnAssign | ast.Assign)
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if ast.unparse(target).rpartition(".")[2] == _NAME
-        ]
-        found = None if value is None else ast.literal_eval(value)
-    except (OSError, SyntaxError, ValueError, TypeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:

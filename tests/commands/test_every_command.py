@@ -21,7 +21,6 @@ from scrapy.settings import Settings
 from site_spider import SeedSpider, commands
 from site_spider.commands.site_command import SiteCommand, Trial
 from site_spider.resources import module_of
-from site_spider.service.environment import custom_settings_of_file
 from tests.adapters.raw_server import answering, said
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 from tests.in_process.engine import lag
@@ -282,10 +281,7 @@ try:
 finally:
     print(*sorted(sys.modules))
 """
-_NOT_FOR_A_PAUSE = {
-    "site_spider.commands.seed", "site_spider.service.wiring",
-    "site_spider.spiders.crawl_spider", "scrapy.core.downloader.handlers.http11",
-}  # fmt: skip
+_NOT_FOR_A_PAUSE = {"site_spider.commands.seed", "site_spider.service.wiring", "scrapy.core.downloader.handlers.http11"}
 
 
 @pytest.mark.parametrize(
@@ -319,26 +315,6 @@ def test_a_start_imports_no_more_than_it_needs(tmp_path: Path, program: str, pri
 )
 def test_scrapy_loads_the_command_that_was_asked_for(words: list[str], module: str) -> None:
     assert module_of(words) == module
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("class A:\n    custom_settings: dict = {'A': 1}\n", {"A": 1}),
-        ("class A:\n    custom_settings = {}\n", {}),
-        ("class A:\n    custom_settings = {'A': f()}\n", None),
-        ("class A:\n    custom_settings = {}\nclass B:\n    custom_settings = {}\n", None),
-        ("class A:\n    custom_settings = {}\nA.custom_settings['B'] = 1\n", {}),
-        ("class A(:", None),
-        ("", None),
-    ],
-)
-def test_custom_settings_are_read_from_the_file_where_they_are_literals(
-    tmp_path: Path, text: str, found: object
-) -> None:
-    file = tmp_path / "spider.py"
-    file.write_text(text)
-    assert custom_settings_of_file(file) == found
 
 
 def test_a_setting_is_shown_as_a_crawl_has_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
