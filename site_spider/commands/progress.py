@@ -69,8 +69,8 @@ def line(report: Report) -> str:
     """All of it in one line."""
     whole = report.total
     parts = [f"done {whole.done}", f"in flight {whole.in_flight}", f"lag {whole.lag}"]
-    if whole.deleted:
-        parts.append(f"deleted unread {whole.deleted}")
+    if whole.deleted_unread:
+        parts.append(f"deleted unread {whole.deleted_unread}")
     parts.append("rate -" if report.rate is None else f"rate {report.rate:.1f}/s")
     left = report.seconds_left
     parts.append("time left -" if left is None else f"time left {timedelta(seconds=round(left))}")
@@ -93,11 +93,11 @@ def without_owner(report: Report) -> str:
 def document(report: Report) -> dict[str, Any]:
     """All of it for programs; what is not known is null."""
     rate, left, unowned = report.rate, report.seconds_left, report.unowned
-    parts = [{**_named(each), **_numbers(found)} for each, found in report.partitions.items()]
+    parts = [{**_named(each), **found._asdict()} for each, found in report.partitions.items()]
     return {
         "topic": report.topic,
         "group": report.group,
-        **_numbers(report.total),
+        **report.total._asdict(),
         "rate": None if rate is None else round(rate, 3),
         "seconds_left": None if left is None else round(left, 1),
         "partitions_without_owner": None if unowned is None else [_named(each) for each in sorted(unowned)],
@@ -107,11 +107,6 @@ def document(report: Report) -> dict[str, Any]:
 
 def _named(partition: Partition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.number}
-
-
-def _numbers(part: Progress) -> dict[str, int]:
-    counts = {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
-    return {**counts, "deleted_unread": part.deleted}
 
 
 def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:

@@ -282,16 +282,12 @@ def _progress(view: View, *, is_held_up: bool) -> Document | None:
     left = None if is_held_up else time_left(view.fleet.curves, until, whole.lag)
     return {
         "at": moment(view.log.at),
-        **_counts(whole),
+        **whole._asdict(),
         "partitions": len(view.log.partitions),
-        "tiers": {topic: _counts(view.log.tiers.get(topic, _NOTHING)) for topic in view.topic.split(",")},
+        "tiers": {topic: view.log.tiers.get(topic, _NOTHING)._asdict() for topic in view.topic.split(",")},
         "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
         "time_left": spoken(left),
     }
-
-
-def _counts(part: Progress) -> dict[str, int]:
-    return {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
 
 
 def _rates(view: View) -> Document:

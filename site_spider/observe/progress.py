@@ -25,15 +25,15 @@ from site_spider.tasks.closing import seed_of
 class Progress(NamedTuple):
     """Numbers of messages; `end` is the next offset (summed up, over several partitions).
 
-    `lag` is all that is not done, `in_flight` the part of it that is being worked on. `deleted` were deleted
-    by the log's retention before the group had done them, and are part of none of the others.
+    `lag` is all that is not done, `in_flight` the part of it that is being worked on. `deleted_unread` were
+    deleted by the log's retention before the group had done them, and are part of none of the others.
     """
 
     done: int
     in_flight: int
     lag: int
     end: int
-    deleted: int = 0
+    deleted_unread: int = 0
 
     @property
     def passed(self) -> int:

@@ -31,8 +31,8 @@ def test_commits_are_counted_within_what_is_kept() -> None:
     beyond_the_end = of_partition(partition(0, 10, 12, Ahead(15, ((13, 14),))))  # went on between the two questions
     unreadable = of_partition(PartitionProgress(SEEDS, 0, 10, Position(4, "something else")))
     assert nothing_committed == Progress(0, 0, 6, 10)
-    assert behind == Progress(0, 0, 2, 12, deleted=5)
-    assert below_the_start == Progress(1, 1, 3, 10, deleted=2)
+    assert behind == Progress(0, 0, 2, 12, deleted_unread=5)
+    assert below_the_start == Progress(1, 1, 3, 10, deleted_unread=2)
     assert beyond_the_end == Progress(10, 0, 0, 10)
     assert unreadable == Progress(4, 0, 6, 10)
 
