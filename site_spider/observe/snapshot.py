@@ -13,7 +13,7 @@ import resource
 import socket
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -39,7 +39,6 @@ from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, Pauses, iso
 from site_spider.results.commits import Commits
-from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
 from site_spider.results.pipeline import Sinks
 from site_spider.tasks.board import BrokerClock
@@ -364,7 +363,7 @@ def _held_up(watched: Watched) -> Snapshot:
         "paused": _paused(watched),
         "paused_seconds": {cause: round(spent, 3) for cause, spent in watched.pauses.seconds.items()},
         "log_is_away": watched.intake.is_away,
-        "sinks": [*_of_transactions(watched), *(_sink(each, watched) for each in islice(watched.sinks, _MOST_SINKS))],
+        "sinks": list(_sinks(watched)),
         "proxies": _proxies(watched),
     }
 
@@ -377,27 +376,21 @@ def _paused(watched: Watched) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def _of_transactions(watched: Watched) -> list[Snapshot]:
-    """The sink that stores results with their offsets."""
-    commits, limit = watched.commits, watched.sinks.backlog_limit_bytes
-    if not commits.stores_records:
-        return []
-    backlog, backlog_bytes = commits.backlog
-    said = {"name": "kafka", "available": not commits.sink_away, "backlog": backlog, "backlog_bytes": backlog_bytes}
-    at = commits.last_at
-    return [{**said, "backlog_limit_bytes": limit, "last_accept_at": None if at is None else iso(at)}]
-
-
-def _sink(delivery: Delivery, watched: Watched) -> Snapshot:
-    accepted = delivery.last_accept_at
-    return {
-        "name": delivery.sink.name,
-        "available": delivery.available,
-        "backlog": delivery.backlog_count,
-        "backlog_bytes": delivery.backlog_bytes,
-        "backlog_limit_bytes": watched.sinks.backlog_limit_bytes,
-        "last_accept_at": None if accepted is None else iso(accepted),
-    }
+def _sinks(watched: Watched) -> Iterator[Snapshot]:
+    """First the one that stores results with their offsets, if there is."""
+    commits, deliveries = watched.commits, islice(watched.sinks, _MOST_SINKS)
+    found = [(e.sink.name, e.available, e.backlog_count, e.backlog_bytes, e.last_accept_at) for e in deliveries]
+    if commits.stores_records:
+        found.insert(0, ("kafka", not commits.sink_away, *commits.backlog, commits.last_at))
+    for name, available, backlog, backlog_bytes, accepted_at in found:
+        yield {
+            "name": name,
+            "available": available,
+            "backlog": backlog,
+            "backlog_bytes": backlog_bytes,
+            "backlog_limit_bytes": watched.sinks.backlog_limit_bytes,
+            "last_accept_at": None if accepted_at is None else iso(accepted_at),
+        }
 
 
 def _proxies(watched: Watched) -> dict[str, int] | None:
