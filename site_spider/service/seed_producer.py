@@ -54,9 +54,7 @@ class SeedStream:
     def send(self, key: bytes, value: bytes, number: int = 0) -> None:
         """Waits while too many are under way, or the gates are shut. `number` is for `_answered`."""
         for gate in self._gates:
-            if gate.is_shut:
-                self.flush()  # what is under way counts as well
-            gate.wait()
+            gate.wait(self.flush)
         self._under_way.append((number, len(value), self._send(key, value)))
         self._bytes += len(value)
         while self._under_way and (self._is_full() or self._under_way[0][2].done()):
@@ -111,8 +109,8 @@ class LagGate:
 
     `wait`, before each seed, returns when at most `most` messages wait, this one included.
 
-    `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
-    `what` is what waits.
+    `lag` is asked again only when what it left room for is used up, and `settle` before that, since what is
+    under way counts as well. `say` hears of a wait now and then; `what` is what waits.
     """
 
     _lag: Callable[[], int]
@@ -122,8 +120,10 @@ class LagGate:
     _room: int = 0
     _said_at: float = -_SAY_SECONDS
 
-    def wait(self) -> None:
+    def wait(self, settle: Callable[[], None]) -> None:
         """Blocks. Raises LogUnavailable."""
+        if self._room <= 0:
+            settle()
         while self._room <= 0:
             lag = self._lag()
             self._room = self._most - lag
@@ -131,11 +131,6 @@ class LagGate:
                 self._report(lag)
                 runtime.sleep(_PAUSE_SECONDS)
         self._room -= 1
-
-    @property
-    def is_shut(self) -> bool:
-        """Whether `wait` will ask: what is under way has to be durable before."""
-        return self._room <= 0
 
     def _report(self, lag: int) -> None:
         if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
@@ -222,7 +217,7 @@ class SeedProducer:
 
     def close(self) -> None:
         """Flush, say that this producer has ended, and close the task if that was asked for."""
-        self._close(closes=self._closes)
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self
@@ -231,9 +226,6 @@ class SeedProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """As `close`; left by an exception, the task stays open."""
-        self._close(closes=self._closes and kind is None)
-
-    def _close(self, *, closes: bool) -> None:
         if self._is_closed:
             return
         self._is_closed = True
@@ -241,9 +233,9 @@ class SeedProducer:
         with self._opened:
             try:
                 self.flush()
-                is_whole = True
+                is_whole = kind is None
             finally:
-                self._stream.end(closes=closes and is_whole)
+                self._stream.end(closes=self._closes and is_whole)
 
 
 def _check(task_id: str | None, *, closes_task: bool, max_lag: int | None, max_task_lag: int | None) -> None:
