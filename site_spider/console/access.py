@@ -120,11 +120,8 @@ class Sessions:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
+        self.needs_token = bool(token)
         self._key = runtime.token_bytes(32)
-
-    @property
-    def needs_token(self) -> bool:
-        return bool(self._token)
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes as long whatever it is."""

@@ -157,16 +157,15 @@ def statistics_stores(settings: BaseSettings) -> list[StatisticsStore]:
     names = options.names(settings, STATS_TO) or [usual]
     if KAFKA in names and not options.text(settings, "SITE_KAFKA_BROKERS"):
         raise ConfigError(f"{STATS_TO} names {KAFKA}, but SITE_KAFKA_BROKERS is empty; name the brokers.")
-    return [_statistics_store(settings, name) for name in names if name != KAFKA]
-
-
-def _statistics_store(settings: BaseSettings, name: str) -> StatisticsStore:
-    kind = _class_named(settings, STATS_TO, "SITE_STATS_CLASSES", name, KAFKA)
-    if not hasattr(kind, "for_statistics"):
-        raise ConfigError(
-            f"{STATS_TO} names {name!r}, which has no class method for_statistics: see docs/observability.md."
-        )
-    return cast(StatisticsStore, kind.for_statistics(settings))
+    found = []
+    for name in (name for name in names if name != KAFKA):
+        kind = _class_named(settings, STATS_TO, "SITE_STATS_CLASSES", name, KAFKA)
+        if not hasattr(kind, "for_statistics"):
+            raise ConfigError(
+                f"{STATS_TO} names {name!r}, which has no class method for_statistics: see docs/observability.md."
+            )
+        found.append(cast(StatisticsStore, kind.for_statistics(settings)))
+    return found
 
 
 def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:

@@ -87,11 +87,6 @@ def processes_of(environ: Mapping[str, str] = os.environ) -> int:
     return int(given) if given.isdecimal() else 0
 
 
-def is_first_process() -> bool:
-    """Whether this process is the one that says what is said once for all of them."""
-    return os.environ.get(SLOT, "1") == "1"
-
-
 def slot_name() -> str:
     """A name that a process which crawl_spider.sh starts anew has again; empty without it."""
     slot = os.environ.get(SLOT, "")
@@ -232,6 +227,6 @@ def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
 
 
 def _say(line: str) -> None:
-    """By one process for all of them."""
-    if is_first_process():
+    """By the first process for all of them."""
+    if os.environ.get(SLOT, "1") == "1":
         logger.warning("%s", line)

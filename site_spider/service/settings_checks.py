@@ -125,16 +125,13 @@ def _with_defaults() -> set[str]:
 
 
 def _declared(settings: BaseSettings) -> Iterator[str]:
-    for path in _foreign_classes(settings):
-        with suppress(ImportError, NameError, ValueError, TypeError):  # whoever needs the class says so
-            yield from getattr(load_object(path), "setting_names", ())
-
-
-def _foreign_classes(settings: BaseSettings) -> set[str]:
-    paths = set(options.names(settings, "SITE_SINKS")) | {options.text(settings, "SITE_DUPEFILTER")}
+    paths = {*options.names(settings, "SITE_SINKS"), options.text(settings, "SITE_DUPEFILTER")}
     for name in _CLASSES:
         paths.update(map(str, options.mapping(settings, name).values()))
-    return {path for path in paths if "." in path and not path.startswith("site_spider.")}
+    for path in paths:
+        if "." in path and not path.startswith("site_spider."):
+            with suppress(ImportError, NameError, ValueError, TypeError):  # whoever needs the class says so
+                yield from getattr(load_object(path), "setting_names", ())
 
 
 def _refusal(name: str) -> str:
