@@ -48,7 +48,7 @@ from site_spider.service.log_lines import (
     where_results_go,
 )
 from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
-from site_spider.service.stop import IDLE, Ending, Stop, tell_supervisor
+from site_spider.service.stop import IDLE_CODE, Ending, Stop
 from site_spider.service.wiring import Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
@@ -250,9 +250,7 @@ class SeedService:
             return
         logger.info("No seed for SITE_IDLE_CLOSE_SECONDS=%g: the crawl ends", seconds)
         stop.begin()
-        if stop.owns_process:
-            tell_supervisor(IDLE)
-        self._ending.close("idle")
+        self._ending.close("idle", int(os.environ.get(IDLE_CODE, "0")) if stop.owns_process else 0)
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 

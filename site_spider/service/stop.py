@@ -9,7 +9,6 @@ was not committed is repeated.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -152,13 +151,12 @@ class Ending:
             self.is_death = True
         else:
             logger.error("The crawl cannot go on: %s", error)
+        self.close("failed", code)
+
+    def close(self, reason: str, code: int) -> None:
+        """Close the crawl in order, with this exit code; what goes wrong then ends the process."""
         if self._closing is None:
             self._set_exit_code(code)
-        self.close("failed")
-
-    def close(self, reason: str) -> None:
-        """Close the crawl in order; what goes wrong then ends the process."""
-        if self._closing is None:
             self._closing = self.background.start(self._close(reason), "closing")
 
     async def _close(self, reason: str) -> None:
@@ -175,8 +173,7 @@ class Ending:
 
 # --- idle: ends a process that has had no seed for so long -----------------------------------------------
 
-TELLS: Final = "CRAWL_SPIDER_TELLS"  # a file descriptor, by which the supervisor hears why a process ends
-IDLE: Final = b"idle"
+IDLE_CODE: Final = "CRAWL_SPIDER_IDLE_CODE"  # the exit code by which the supervisor knows of it; 0 without one
 _JOIN_SECONDS = 60.0  # more without a partition: the group may not have handed out any yet
 _STANDSTILL_SECONDS = 10.0  # between two looks, which are a quarter of a second apart; with a short limit less
 _SHORTEST_STANDSTILL_SECONDS = 1.0
@@ -200,9 +197,3 @@ class IdleClose:
             self._before, self._since = (counts, partitions), now
         spare_seconds = 0.0 if partitions else _JOIN_SECONDS
         return now - self._since >= self._limit_seconds + spare_seconds > spare_seconds
-
-
-def tell_supervisor(said: bytes) -> None:
-    """Where one has started this process."""
-    with contextlib.suppress(OSError, ValueError):
-        os.write(int(os.environ.get(TELLS, "")), said)

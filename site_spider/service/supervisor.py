@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 FAILED, USAGE, UNAVAILABLE, SETUP, CONFIG, KILLED = 1, 2, 69, 71, 78, 137  # exit codes
+IDLE = 79  # the same, of a crawler that ends for SITE_IDLE_CLOSE_SECONDS: no other program ends so
 MOST_PROCESSES = 9_999
 _PROCESS_BYTES = 100_000_000  # of memory, that a crawler takes at least
 
@@ -90,7 +91,6 @@ class _Slot:
     failures: int = 0
     is_refused: bool = False  # its last process could not use a setting
     is_leaving: bool = False
-    tells: int | None = None  # the end of a pipe by which the process says why it ends
     endings: Counter[int] = field(default_factory=Counter)  # how often one was started again, by exit code
 
 
@@ -173,30 +173,24 @@ class Supervisor:
         slot.starts += 1
         self._starts[slot.number] += 1
         command = self._plan.crawler if slot.number else self._plan.watcher
-        its_end = -1
         try:
-            slot.tells, its_end = os.pipe()
-            os.set_blocking(slot.tells, False)
             slot.process = subprocess.Popen(  # noqa: S603 - what it was told to run
                 command,
                 stdin=subprocess.DEVNULL,
-                env=self._environment(slot) | {"CRAWL_SPIDER_TELLS": str(its_end)},
-                pass_fds=(its_end,),
+                env=self._environment(slot),
                 start_new_session=True,
                 preexec_fn=self._prepare_child,  # noqa: PLW1509 - there is one thread
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"{command[0]} cannot be started: {error}")
             self._ended(slot, FAILED)
-        finally:
-            with contextlib.suppress(OSError):  # there may be no pipe
-                os.close(its_end)
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         own = {
             "CRAWL_SPIDER_SLOT": str(slot.number),
             "CRAWL_SPIDER_PROCESSES": str(self._processes),
             "CRAWL_SPIDER_STARTS": str(self._starts[slot.number]),
+            "CRAWL_SPIDER_IDLE_CODE": str(IDLE),
             # for the metrics of the process: such as 137:2,70:1
             "CRAWL_SPIDER_RESTARTS": ",".join(f"{code}:{count}" for code, count in slot.endings.items()),
         }
@@ -251,7 +245,6 @@ class Supervisor:
 
     def _ended(self, slot: _Slot, code: int) -> None:
         slot.process = None
-        is_idle = _told(slot) == b"idle" and code == 0
         if self._is_stopping:
             # found to be done while a crawler was still finding out that it cannot work
             if slot.number and self._exit_code == 0 and code in (CONFIG, USAGE):
@@ -262,7 +255,7 @@ class Supervisor:
             self._start(slot)
         elif slot.number == 0:
             self._watcher_ended(slot, code)
-        elif is_idle:
+        elif code == IDLE:
             self._has_worked = True
             self._say(f"process {slot.number} has ended: there was no seed for SITE_IDLE_CLOSE_SECONDS")
         else:
@@ -331,19 +324,6 @@ class Supervisor:
     def _say(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk, or nobody who reads
             os.write(2, os.fsencode(f"{self._plan.name}: {message}\n"))
-
-
-def _told(slot: _Slot) -> bytes:
-    """What a process that has ended has said."""
-    tells, slot.tells = slot.tells, None
-    if tells is None:
-        return b""
-    try:
-        return os.read(tells, 64)
-    except BlockingIOError:  # a process that it had started lives on
-        return b""
-    finally:
-        os.close(tells)
 
 
 def _ending(code: int) -> str:

@@ -123,21 +123,8 @@ def test_more_processes_than_the_memory_holds_are_warned_of(
     assert ("9999 processes need 999.9 GB of memory" in capfd.readouterr().err) is said
 
 
-@pytest.mark.parametrize("code", [0, 70, 137])
-def test_the_pipe_of_a_process_that_has_ended_is_closed(code: int) -> None:
-    """However it ended: a supervisor that lives for months has few descriptors."""
-    plan = supervisor.Supervision("test", [sys.executable], "crawl_spider", [], 1)
-    running = supervisor.Supervisor(plan, supervisor.ScaleControl(["test"]))
-    slot = running._slot(1)
-    slot.tells, its_end = reads, _ = os.pipe()
-    os.close(its_end)
-    running._ended(slot, code)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(reads)
-
-
 def test_a_process_that_cannot_be_started_ends_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As at the limit of open files, which --scale may reach: each process has a pipe."""
+    """As at the limit of open files."""
     monkeypatch.setattr(supervisor.os, "pipe", Mock(side_effect=OSError(24, "Too many open files")))
     running = supervisor.Supervisor(supervisor.Supervision("test", ["scrapy"], "quotes", [], 2), Mock())
     slot = running._slot(2)
@@ -175,8 +162,6 @@ def test_a_process_that_comes_back_knows_that_it_was_there(monkeypatch: pytest.M
         ("2", "1"),
         ("2", "2"),
     ]
-    for number in (1, 2):
-        os.close(running._slot(number).tells or -1)
 
 
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])

@@ -101,7 +101,7 @@ def supervise(
 
 
 def test_the_supervisor_does_not_start_it_again(tmp_path: Path) -> None:
-    """But one that ends without a reason, or says so and fails."""
+    """But one that ends with another code."""
     program = f"""
 import os, pathlib
 path = pathlib.Path({str(tmp_path)!r}) / os.environ["CRAWL_SPIDER_SLOT"]
@@ -109,10 +109,9 @@ with path.open("a") as file:
     file.write("x")
 starts = path.stat().st_size
 if starts == 2:
-    os.write(int(os.environ["CRAWL_SPIDER_TELLS"]), b"idle")
     raise SystemExit(1)
 if starts == 3:
-    os.write(int(os.environ["CRAWL_SPIDER_TELLS"]), b"idle")
+    raise SystemExit(int(os.environ["CRAWL_SPIDER_IDLE_CODE"]))
 """
     done = supervise(sys.executable, "-c", program, processes=2)
     assert done.returncode == 0, done.stderr
