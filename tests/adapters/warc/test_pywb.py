@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from tests.adapters.warc.test_records import KEYS
 from tests.adapters.warc.test_sink import written
 from tests.console.conftest import browser
 from tests.in_process.engine import lag, produce, settings_for
+from tests.reader import kept_port
 
 __all__ = ["browser"]
 
@@ -75,12 +75,12 @@ class Pywb:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
         source = "from pywb.apps.cli import wayback; wayback()"
-        command = [sys.executable, "-c", source, "--port", port, "--bind", "127.0.0.1"]
-        with subprocess.Popen(command, cwd=self.folder, env=self._environment) as process:
+        command = [sys.executable, "-c", source, "--bind", "127.0.0.1", "--port"]
+        with (
+            kept_port() as port,
+            subprocess.Popen([*command, str(port)], cwd=self.folder, env=self._environment) as process,
+        ):
             try:
                 address, until = f"http://127.0.0.1:{port}/", time.monotonic() + 300
                 while not is_up(address):
