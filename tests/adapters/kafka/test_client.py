@@ -209,7 +209,9 @@ def test_a_member_joins_again_and_repeats_nothing(
     # the mock has a static member wait for the end of its own session, any for nearly so long; it knows no ids
     monkeypatch.setattr(MemberSlot, "try_claim", lambda *_named: None)
     monkeypatch.setattr("site_spider.adapters.kafka.positions._WAIT_SECONDS", 0.1)
-    log = KafkaSeedLog(KafkaConfig(brokers, {"ssl.ca.location": str(authority), "session.timeout.ms": 5_000}))
+    # the process, and the mock within it, may stand still: it must not end the session by that
+    patient = {"session.timeout.ms": 15_000, "heartbeat.interval.ms": 300}
+    log = KafkaSeedLog(KafkaConfig(brokers, {"ssl.ca.location": str(authority), **patient}))
     producer, member = log.producer(), Member(log, "seeds", "group")
     member.commit_when_leaving()
     reader = log.reader("seeds", compacted=False)
