@@ -34,11 +34,11 @@ def page_of(asked: Asked) -> bytes:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of the console beside a crawl of some minutes, with a web that has something against us."""
+    """Of the console beside a crawl of eight minutes, with a web that has something against us."""
     folder = tmp_path_factory.mktemp("s")  # with a short name, because sockets lie in it
     project = Project(folder / "data")
     own = {"XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)}  # where the sockets of others would be looked for
-    own |= {"SITE_ALLOW_PRIVATE_HOSTS": "true", "SITE_STATS_INTERVAL_SECONDS": "1", "DOWNLOAD_DELAY": "0.2"}
+    own |= {"SITE_ALLOW_PRIVATE_HOSTS": "true", "SITE_STATS_INTERVAL_SECONDS": "1", "DOWNLOAD_DELAY": "0.5"}
     evil = snapshot(9, at=time.time(), largest_hosts=[host(SCRIPT, 30)], host_name=SCRIPT)
     with ExitStack() as stack:
         sites = [stack.enter_context(answering(page_of, f"127.0.0.{number}")) for number in range(2, 6)]
