@@ -15,8 +15,8 @@ from scrapy import Request
 from site_spider.download.names import PublicHostResolver
 from tests.download.handler_trials import download, handler_of, run_with_reactor
 
-SHORTAGE_SECONDS = 1.5
-TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
+SHORTAGE_SECONDS = 4.0
+TIMEOUT_SECONDS = 3.0  # of a download: the wait for a descriptor does not count
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
