@@ -30,7 +30,7 @@ from threading import (
     get_ident,
     main_thread,
 )
-from time import monotonic, perf_counter, sleep, time, time_ns
+from time import monotonic, perf_counter, process_time, sleep, time, time_ns
 from uuid import uuid4
 
 ThreadFailure = threading.ExceptHookArgs

@@ -222,6 +222,7 @@ class Watchdog:
         self._interval_seconds = min(1.0, limit_seconds / 4)
         self._pulse = Pulse()
         self._pulse.start()
+        self._looked_at, self._cpu_seconds, self._blocked_seconds = runtime.monotonic(), runtime.process_time(), 0.0
         self._done = runtime.Event()
         self._watched = runtime.get_ident()
         runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
@@ -243,12 +244,24 @@ class Watchdog:
         while True:
             runtime.sleep(self._interval_seconds)
             self._look_at_stop()
-            if not self._done.is_set() and self._pulse.silent_seconds() > self._limit_seconds:
+            if self._blocked() > self._limit_seconds and not self._done.is_set():
                 try:
                     self._show()
                 finally:  # nobody may read stderr any more
                     self._bite()
                 return
+
+    def _blocked(self) -> float:
+        """How many seconds, without those in which the whole process stood still, as in a container that is paused.
+
+        Then no look was in time, and nothing was computed: code that lets no other thread run takes CPU.
+        """
+        now, cpu_seconds = runtime.monotonic(), runtime.process_time()
+        most = max(2 * self._interval_seconds, cpu_seconds - self._cpu_seconds)
+        passed = min(most, now - self._looked_at)
+        self._looked_at, self._cpu_seconds = now, cpu_seconds
+        self._blocked_seconds = min(self._pulse.silent_seconds(), self._blocked_seconds + passed)
+        return self._blocked_seconds
 
 
 # --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -

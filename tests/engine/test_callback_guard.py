@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from site_spider import runtime
-from site_spider.engine.callback_guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
+from site_spider.engine.callback_guard import CallbackBroken, CallbackCancelled, CallbackTimeout, Watchdog, guarded
 from tests.in_process import virtual_time
 
 Callback = Callable[[], Awaitable[Any]]
@@ -209,3 +211,29 @@ async def test_what_ends_the_process_ends_it() -> None:
 
     with pytest.raises(SystemExit):
         guarded(leaving, 10)()
+
+
+@pytest.mark.parametrize(
+    ("steps", "cpu_seconds", "is_bitten"),
+    [([1] * 9, 0, False), ([1] * 15, 0, True), ([1, 1000, 1], 0, False), ([1, 1000], 1000, True)],
+    ids=["not so long", "blocked", "the process stood still", "nothing else could run"],
+)
+async def test_a_loop_that_is_blocked_for_long_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, steps: list[int], cpu_seconds: int, is_bitten: bool
+) -> None:
+    """But not when the process goes on after a pause: its threads do so in any order."""
+    now, left, bitten = 100.0, iter(steps), Mock()
+
+    def sleep(_seconds: float) -> None:
+        nonlocal now
+        now += next(left)
+
+    cpu = iter([0, 0, *[cpu_seconds] * len(steps)])
+    clock = {"monotonic": lambda: now, "process_time": lambda: next(cpu), "sleep": sleep, "Thread": Mock()}
+    for name, value in clock.items():
+        monkeypatch.setattr(runtime, name, value)
+    watchdog = Watchdog(10, bitten, Mock())
+    with suppress(StopIteration):
+        watchdog._watch()
+    watchdog.stop()
+    assert bitten.called is is_bitten
