@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from typing import Any, ClassVar, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
@@ -188,14 +188,16 @@ class Turns:
             if not self.has_time():
                 await self.time()
 
-    async def take(self, parts: Iterable[T]) -> list[T]:
-        """The parts, each made while a turn has time, or in a later one."""
-        made = []
+    async def through(self, parts: Iterable[T]) -> AsyncIterator[T]:
+        """The parts, each while a turn has time, or in a later one."""
         for part in parts:
             if not self.has_time():
                 await self.time()
-            made.append(part)
-        return made
+            yield part
+
+    async def take(self, parts: Iterable[T]) -> list[T]:
+        """All of them."""
+        return [part async for part in self.through(parts)]
 
     def _open(self) -> None:
         self._is_open = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -102,14 +102,20 @@ class Queues:
             reason = f"the seed could not be queued: {error!r}"
             self._dead_letters.set_aside(waiting, reason)
 
-    def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
-        """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
+    async def take_out(self, unwanted: Callable[[Waiter], bool]) -> AsyncIterator[Waiter]:
+        """Take out what `unwanted` picks of all that waits, in turns of the event loop; the oldest seeds first."""
+        turns = Turns.of_running_loop()
+        async for picked in turns.through(self._taken_out(unwanted)):
+            async for waiter in turns.through(picked):
+                yield waiter
+
+    def _taken_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[Sequence[Waiter]]:
         yield from self.room.remove(unwanted)
         kept_back = self.room.take_kept_back()
         picked = dict.fromkeys(filter(unwanted, kept_back))
         self.room.keeps_back.extend(waiting for waiting in kept_back if waiting not in picked)
         yield [*picked]
-        yield [*self.seeds.remove(unwanted)]
+        yield self.seeds.remove(unwanted)
 
     async def look(self) -> None:
         """To be called now and then; what takes long shares the turns of the event loop."""
@@ -125,12 +131,9 @@ class Queues:
         return {**lengths, "spilling": load.spilling, "bytes": load.bytes}
 
     async def _drop_fenced(self) -> None:
-        turns = Turns.of_running_loop()
-        for removed in self.room.remove_fenced():
+        async for removed in Turns.of_running_loop().through(self.room.remove_fenced()):
             for waiter in removed:
                 self.room.drop(waiter)
-            if not turns.has_time():
-                await turns.time()
 
 
 # --- Enqueues requests and gives out the next one: the scheduler's work for seeds ------------------------

@@ -306,15 +306,13 @@ class SeedSpider(Spider):
         job = job_of(response.request)
         if not self._wants_links(response, job, listed_in(response.request, job)):
             return
-        read, turns = super()._parse_sitemap, self._turns  # type: ignore[misc]
+        read = super()._parse_sitemap  # type: ignore[misc]
         if is_large(response):
             await self._turn(response)
             requests = await asyncio.to_thread(read, response)  # it reads all, and makes requests one by one
         else:
             requests = read(response)
-        for request in requests:
-            if not turns.has_time():
-                await turns.time()
+        async for request in self._turns.through(requests):
             yield request
 
     async def page_result(self, response: Response) -> Result | None:

@@ -126,23 +126,17 @@ class TaskAdmission:
     async def _work_off(self) -> None:
         turns = Turns.of_running_loop()
         while self._sweeps or self._line:
-            if self._sweeps:
-                await self._sweep(turns)
-                continue
-            self._deal(self._line.popleft())
-            if not turns.has_time():
-                await turns.time()
-        self._queues.room.wake()
-
-    async def _sweep(self, turns: Turns) -> None:
-        swept, self._sweeps = self._sweeps, set()
-        for found in self._queues.take_out(lambda waiter: self._has_to_leave(waiter, swept)):
-            for waiter in found:
-                self._deal(waiter)
+            swept, self._sweeps = self._sweeps, set()
+            if swept:
+                async for waiter in self._queues.take_out(partial(self._has_to_leave, swept)):
+                    self._deal(waiter)
+            else:
+                self._deal(self._line.popleft())
                 if not turns.has_time():
                     await turns.time()
+        self._queues.room.wake()
 
-    def _has_to_leave(self, waiter: Waiter, swept: Collection[str]) -> bool:
+    def _has_to_leave(self, swept: Collection[str], waiter: Waiter) -> bool:
         task_id = _task_id(waiter)
         if task_id not in swept or (state := self.states.of(task_id)) is None:
             return False
@@ -363,21 +357,17 @@ class Overtaking:
 
     async def _move(self, task_id: str) -> int:
         """Send away what other tasks have beyond their share; how many seeds."""
-        below, left = await self._below(task_id), self._left
-        count, turns = 0, Turns.of_running_loop()
+        below, left, count = await self._below(task_id), self._left, 0
 
         def leaves(waiter: Waiter) -> bool:
             if not isinstance(waiter, SeedInFlight) or not self._may_leave(waiter):
                 return False
             return waiter.offset < below.get((flow_of(waiter), waiter.partition), 0)
 
-        for found in self._queues.take_out(leaves):
-            for waiter in found:
-                assert isinstance(waiter, SeedInFlight)
-                count += 1
-                self._send(waiter)
-                if not turns.has_time():
-                    await turns.time()
+        async for waiter in self._queues.take_out(leaves):
+            assert isinstance(waiter, SeedInFlight)
+            count += 1
+            self._send(waiter)
         deadline = self._loop.time() + _SEND_SECONDS  # then they stay in flight, and are repeated
         # counted where seeds end, in many ways
         while (  # noqa: ASYNC110
@@ -396,10 +386,8 @@ class Overtaking:
                 offsets[flow_of(waiter)][waiter.partition].append(waiter.offset)
             return False
 
-        turns = Turns.of_running_loop()
-        for _ in self._queues.take_out(note):
-            if not turns.has_time():
-                await turns.time()
+        async for _ in self._queues.take_out(note):
+            pass
         if any(flow is not None and flow.task_id == task_id for flow in offsets):
             return {}
         totals = {flow: sum(map(len, of_flow.values())) for flow, of_flow in offsets.items()}

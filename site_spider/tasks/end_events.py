@@ -113,21 +113,17 @@ class EndAnnouncer(GroupWork):
             self._is_counting = False
         self._away.is_over()
         turns = Turns.of_running_loop()
-        for task_id, ending in ends.items():
-            if not turns.has_time():
-                await turns.time()
+        async for task_id, ending in turns.through(ends.items()):
             if ending.read_to == read_to[task_id] and self._is_over(task_id) is ending:
                 with self._control.guarded(task_id):
                     self._tell(task_id, ending, reading)
             else:
                 self._busy.discard(task_id)
-        for number, key in enumerate(reading.stale, 1):
+        async for number, key in turns.through(enumerate(reading.stale, 1)):
             with suppress(SiteSpiderError):  # the next owner finds them again
                 sent = self._producer.send(self._topics.pages, key, None)
                 if number % _MOST_UNDER_WAY == 0:
                     await asyncio.wrap_future(sent)
-            if not turns.has_time():
-                await turns.time()
 
     def _is_over(self, task_id: str) -> TaskEnding | None:
         ending = self._control.get(task_id)
@@ -152,11 +148,8 @@ class EndAnnouncer(GroupWork):
             logger.warning("The end of tasks cannot be told now, trying again: %s", error)
             self._busy -= silent.keys()
             return
-        turns = Turns.of_running_loop()
         sent: dict[str, Future[MessagePlace]] = {}
-        for task_id, ended in silent.items():
-            if not turns.has_time():
-                await turns.time()
+        async for task_id, ended in Turns.of_running_loop().through(silent.items()):
             with self._control.guarded(task_id):
                 value = json.dumps(ended.event, ensure_ascii=False, separators=(",", ":")).encode()
                 sent[task_id] = self._producer.send(self._topics.events, task_id.encode(), value)

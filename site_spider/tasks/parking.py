@@ -213,10 +213,7 @@ class Leaving:
         self._background.start(self._end_all(cancelled), "cancelled seeds")
 
     async def _end_all(self, cancelled: list[tuple[Waiter, TaskState]]) -> None:
-        turns = Turns.of_running_loop()
-        for waiter, state in cancelled:
-            if not turns.has_time():
-                await turns.time()
+        async for waiter, state in Turns.of_running_loop().through(cancelled):
             if is_fenced(waiter):
                 self._room.drop(waiter)
             else:

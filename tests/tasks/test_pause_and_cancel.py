@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
@@ -26,12 +27,13 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.frontier import spill
+from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Outcome
 from site_spider.results.commits import OffsetCommits
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, returning
-from site_spider.tasks.admission import Overtaking
+from site_spider.tasks.admission import Overtaking, TaskAdmission
 from site_spider.tasks.board import Board
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
@@ -428,3 +430,19 @@ async def test_a_seed_that_cannot_be_moved_waits_again_unless_its_partition_has_
     moved.set_result(None)
     overtaking._sent(moved, waiting)
     told.end_as.assert_called_once_with(waiting, Outcome.SPILLED)
+
+
+async def test_the_event_loop_goes_on_while_what_waits_is_looked_at_though_nothing_of_it_leaves() -> None:
+    def slices(_unwanted: object) -> Iterator[list[object]]:
+        for _ in range(10):
+            time.sleep(0.03)  # others wait by the hundred thousand
+            yield []
+
+    ended = asyncio.Event()
+    seeds, room = Mock(remove=Mock(return_value=[])), Mock(remove=slices, take_kept_back=list, wake=ended.set)
+    TaskAdmission(Mock(by_id={}), Queues(seeds, room, *[Mock()] * 5), Mock(), Background(Mock())).changed({"t"})
+    turns = 0
+    while not ended.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 10
