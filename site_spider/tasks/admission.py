@@ -12,9 +12,10 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from scrapy import Request
@@ -243,32 +244,27 @@ _MOST_LOOKED_AT = 1_000  # tasks, those declared or named last
 _KEPT_SHARE = 1 / 2  # of its share, that a task keeps: so many more are polled in one go
 
 
+@dataclass(eq=False)
 class Overtaking:
     """On the event loop's thread only."""
 
     every_seconds = 0.0
 
-    def __init__(
-        self,
-        group: Group,
-        consumer_group: str,
-        completion: Completion,
-        queues: Queues,
-        is_full: Callable[[], bool],  # what may be in flight
-        may_poll: Callable[[], bool],  # false also when the crawl stops
-    ) -> None:
-        self._log, self._producer, _, self._board, control, *_ = group
-        self._background = group.background
-        self._endings, self._put = control.endings, control.put
-        self._group = consumer_group
-        self._completion, self._queues = completion, queues
-        self._is_full, self._may_poll = is_full, may_poll
-        self._ledger = completion.ledger
+    _group: Group
+    _consumer_group: str
+    _completion: Completion
+    _queues: Queues
+    _is_full: Callable[[], bool]  # what may be in flight
+    _may_poll: Callable[[], bool]  # false also when the crawl stops
+    _work: asyncio.Task[None] | None = None
+    _look_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._log, self._producer, _, self._board, control, _, self._background = self._group
+        self._endings, self._put, self._ledger = control.endings, control.put, self._completion.ledger
         self._loop = asyncio.get_running_loop()
         # what was known of a task when that was over
         self._looked_for: BoundedDict[str, object] = BoundedDict(_MOST_LOOKED_FOR)
-        self._work: asyncio.Task[None] | None = None
-        self._look_at = 0.0
 
     def look(self) -> None:
         if not self._is_full() or (self._work is not None and not self._work.done()):
@@ -320,11 +316,6 @@ class Overtaking:
             if self._ledger.epoch(partition) is not None
         )
 
-    @property
-    def _left(self) -> int:
-        """How many seeds are complete because they have left."""
-        return self._ledger.outcomes[Outcome.SPILLED]
-
     async def _let_overtake(self, task_id: str) -> None:
         try:
             ends = await asyncio.to_thread(self._ends)
@@ -353,55 +344,46 @@ class Overtaking:
 
     def _ends(self) -> dict[Partition, int]:
         topics = {partition.topic for partition in self._ledger.partitions()}
-        return {each.partition: each.end for topic in topics for each in self._log.progress(topic, self._group)}
+        parts = (part for topic in topics for part in self._log.progress(topic, self._consumer_group))
+        return {part.partition: part.end for part in parts}
 
     async def _move(self, task_id: str) -> int:
         """Send away what other tasks have beyond their share; how many seeds."""
-        below, left, count = await self._below(task_id), self._left, 0
-
-        def leaves(waiter: Waiter) -> bool:
-            if not isinstance(waiter, SeedInFlight) or not self._may_leave(waiter):
-                return False
-            return waiter.offset < below.get((flow_of(waiter), waiter.partition), 0)
-
-        async for waiter in self._queues.take_out(leaves):
+        surplus, ended = await self._surplus(task_id), self._ledger.outcomes[Outcome.SPILLED]
+        count = 0
+        async for waiter in self._queues.take_out(lambda one: isinstance(one, SeedInFlight) and one in surplus):
             assert isinstance(waiter, SeedInFlight)
             count += 1
             self._send(waiter)
         deadline = self._loop.time() + _SEND_SECONDS  # then they stay in flight, and are repeated
-        # counted where seeds end, in many ways
-        while (  # noqa: ASYNC110
-            self._left < left + count and self._loop.time() < deadline and self._may_poll()
-        ):
+        while self._ledger.outcomes[Outcome.SPILLED] < ended + count and self._loop.time() < deadline:
+            if not self._may_poll():
+                break
             await asyncio.sleep(_PAUSE_SECONDS)
         return count
 
-    async def _below(self, task_id: str) -> dict[tuple[TaskFlow | None, Partition], int]:
-        """Of each task and partition: the offset below which its seeds leave; nothing if the task is here."""
-        offsets: defaultdict[TaskFlow | None, defaultdict[Partition, list[int]]]
-        offsets = defaultdict(lambda: defaultdict(list))
+    async def _surplus(self, task_id: str) -> set[SeedInFlight]:
+        """What each task has beyond its share, the oldest of each partition; nothing if the task is here."""
+        found: defaultdict[TaskFlow | None, defaultdict[Partition, list[SeedInFlight]]]
+        found = defaultdict(lambda: defaultdict(list))
 
         def note(waiter: Waiter) -> bool:
             if isinstance(waiter, SeedInFlight) and self._may_leave(waiter):
-                offsets[flow_of(waiter)][waiter.partition].append(waiter.offset)
+                found[flow_of(waiter)][waiter.partition].append(waiter)
             return False
 
         async for _ in self._queues.take_out(note):
             pass
-        if any(flow is not None and flow.task_id == task_id for flow in offsets):
-            return {}
-        totals = {flow: sum(map(len, of_flow.values())) for flow, of_flow in offsets.items()}
+        if any(flow is not None and flow.task_id == task_id for flow in found):
+            return set()
+        totals = {flow: sum(map(len, of_flow.values())) for flow, of_flow in found.items()}
         share = sum(totals.values()) / (len(totals) + 1)
-        below = {}
-        for flow, of_flow in offsets.items():
-            total = totals[flow]
-            if total <= share:
-                continue
-            for partition, found in of_flow.items():
-                found.sort()
-                leave = len(found) - int(_KEPT_SHARE * share * len(found) / total)
-                below[flow, partition] = found[leave - 1] + 1 if leave else 0
-        return below
+        surplus: set[SeedInFlight] = set()
+        for flow, of_flow in found.items():
+            for seeds in of_flow.values() if totals[flow] > share else ():
+                kept = int(_KEPT_SHARE * share * len(seeds) / totals[flow])
+                surplus.update(sorted(seeds, key=attrgetter("offset"))[: len(seeds) - kept])
+        return surplus
 
     def _may_leave(self, waiting: SeedInFlight) -> bool:
         """A seed that was under way when a process died stays: elsewhere nobody would know of that."""
