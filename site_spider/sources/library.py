@@ -133,6 +133,8 @@ class FollowedFile(Generic[_Read]):
         try:
             self.content = read_with(self.path, self._parser)
         except BadSource as bad:
+            if _stamp(self.path) != stamp:
+                return None  # it was replaced meanwhile, and is read anew
             if bad.mistakes[0].line:
                 self._stamp = stamp
             elif str(bad) == self._said:
@@ -143,15 +145,12 @@ class FollowedFile(Generic[_Read]):
         return None
 
 
-def _stamp(path: Path) -> tuple[object, ...]:
+def _stamp(path: Path) -> object:
     """What differs when there is something new to take or to say."""
-    found: list[object] = []
-    for status in (path.lstat, path.stat):
-        try:
-            found.append(stamp_of(status()))
-        except OSError as error:  # it is gone, not allowed, or a link that leads nowhere
-            found.append(error.errno)
-    return tuple(found)
+    try:
+        return stamp_of(path.stat())
+    except OSError as error:  # it is gone, not allowed, or a link that leads nowhere
+        return error.errno
 
 
 def parse_source(raw: bytes, path: Path) -> model.Source:
