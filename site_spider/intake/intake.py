@@ -62,36 +62,29 @@ _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
 
 
+@dataclass(eq=False)
 class Intake(Listener):
     """Polls while there is room, pauses while there is none."""
 
-    def __init__(
-        self,
-        log: SeedLog,
-        receiver: Seeds,
-        parse: Callable[[bytes | None], Seed],
-        revoke_wait_seconds: float,
-        commits: Commits,
-        tell: LoopCalls,
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        self._log = log
-        self._revoke_wait_seconds = revoke_wait_seconds  # for the receiver to let partitions go
-        self._answering: asyncio.Future[None] | None = None
-        self._receiver = receiver
-        self._parse = parse  # raises SeedError
-        self._commits = commits
-        self._tell = tell
-        self._on_failure = on_failure
+    _log: SeedLog
+    _receiver: Seeds
+    _parse: Callable[[bytes | None], Seed]  # raises SeedError
+    _revoke_wait_seconds: float  # for the receiver to let partitions go
+    _commits: Commits
+    _tell: LoopCalls
+    _on_failure: Callable[[BaseException], None]
+    _answering: asyncio.Future[None] | None = None
+    _leaves_for_good: bool = False
+    _mine: set[Partition] = field(default_factory=set)
+    _handed_over: int = 0  # messages, by the intake's thread
+    _arrived: int = 0  # of these, on the loop's
+    _full: bool = False
+    has_failed: bool = False  # it commits nothing any more
+    _consumer: Consumer | None = None
+
+    def __post_init__(self) -> None:
         self._thread = runtime.Thread(target=self._run, name="site-intake", daemon=True)
         self._stopping = runtime.Event()
-        self._leaves_for_good = False
-        self._mine: set[Partition] = set()
-        self._handed_over = 0  # messages, by the intake's thread
-        self._arrived = 0  # of these, on the loop's
-        self._full = False
-        self.has_failed = False  # it commits nothing any more
-        self._consumer: Consumer | None = None
         self.rebalances = dict.fromkeys(("assigned", "revoked", "lost"), 0)
 
     # --- on any thread ----------------------------------------------------------------------
@@ -176,7 +169,7 @@ class Intake(Listener):
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
         enough = min(_BATCH, self._receiver.poll_room.capacity()) // 4
         self._full = room <= 0 or (self._full and room < enough)
-        consumer.pause(self._mine if self._full else self._mine & self._receiver.poll_room.closed())
+        consumer.pause(self._mine if self._full else self._mine & self._receiver.poll_room.closed)
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [(message, self._read(message)) for message in messages]

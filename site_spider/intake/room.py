@@ -174,34 +174,28 @@ def _is_over(count: int, limit: float, *, was: bool) -> bool:
     return count > (limit * _RESUME_SHARE if was else limit)
 
 
+@dataclass(eq=False)
 class PollRoom:
     """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        load: Load,
-        most: int,  # seeds in flight
-        span_offsets: int,  # from the watermark of a partition to what is polled next
-        may_poll: Callable[[], bool],
-        weights: Mapping[str, float] | None = None,  # by tier, where there are several
-        has_tasks: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._ledger = ledger
-        self._load = load
-        self._most = most
-        self._span_offsets = span_offsets
-        self._may_poll = may_poll
-        self._has_tasks = has_tasks  # that share what is polled
-        self._least_limit = self._limit = min(STEP, most)  # seeds in flight, for now
+    _ledger: Ledger
+    _load: Load
+    _most: int  # seeds in flight
+    _span_offsets: int  # from the watermark of a partition to what is polled next
+    _may_poll: Callable[[], bool]
+    _weights: Mapping[str, float]  # by tier
+    _has_tasks: Callable[[], bool] = lambda: False  # that share what is polled
+    closed: Set[Partition] = frozenset()  # whose slowest seed is too far behind, or that have more than their share
+    _too_wide: Set[Partition] = frozenset()
+    _greedy: frozenset[Partition] = frozenset()  # that have more than their share
+    _tier_room: float = inf  # of the tier with the least, of those that go on
+    _least: int = 0  # that may be polled though there is no room
+
+    def __post_init__(self) -> None:
+        self._least_limit = self._limit = min(STEP, self._most)  # seeds in flight, for now
         # of one partition: it is seen to have its share before the others' reserve is gone
-        self._most_at_once = max(1, reserve(most) // 2)
-        self._too_wide: Set[Partition] = frozenset()
-        self._closed: Set[Partition] = frozenset()
-        self._greedy: frozenset[Partition] = frozenset()  # that have more than their share
-        self._tiers = TierShares(weights or {})
-        self._tier_room: float = inf  # of the tier with the least, of those that go on
-        self._least = 0  # that may be polled though there is no room
+        self._most_at_once = max(1, reserve(self._most) // 2)
+        self._tiers = TierShares(self._weights)
 
     def now(self) -> int:
         """How many seeds may be polled now."""
@@ -214,10 +208,6 @@ class PollRoom:
         """How many seeds may be polled while none is in flight."""
         capacity = min(self._limit, self._load.seed_capacity(), self._most_at_once)
         return int(min(self._least or capacity, capacity, self._tier_room))
-
-    def closed(self) -> Set[Partition]:
-        """Partitions whose slowest seed is too far behind, or that have more than their share."""
-        return self._closed
 
     def is_full(self) -> bool:
         """Whether about all that may be in flight is taken."""
@@ -245,7 +235,7 @@ class PollRoom:
         self._too_wide = wide
         in_flight = {partition: len(ledger.of_partition(partition).open) for partition in mine}
         self._greedy = self._over_share(in_flight)
-        self._closed = wide | self._greedy | self._over_tiers(in_flight)
+        self.closed = wide | self._greedy | self._over_tiers(in_flight)
 
     def _over_share(self, in_flight: Mapping[Partition, int]) -> frozenset[Partition]:
         """The partitions of which no more are to be polled, of several that are assigned."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from site_spider.contracts.seed_log import Partition, Position
@@ -119,30 +120,25 @@ CULPRIT: Final = (
 )
 
 
+@dataclass(eq=False)
 class Quarantine:
     """On the event loop's thread only, but for `is_closed`."""
 
-    def __init__(
-        self,
-        completion: Completion,
-        queue: SeedQueue,
-        dead_letters: DeadLetters,
-        commit_first: CommitFirst,
-        wake: Callable[[], None],
-    ) -> None:
-        self._ledger = completion.ledger
-        self.suspect_queue = SuspectQueue(self._ledger, queue.let_begin, commit_first)
-        self._completion = completion
-        self._queue = queue
-        self._dead_letters = dead_letters
-        self._commit_first = commit_first
-        self._wake = wake  # has `proceed_alone` called, and what was kept back begin
-        self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
-        self._suspects: deque[SeedInFlight] = deque()
-        self._alone: SeedInFlight | None = None  # a suspect that is being done
-        self._awaited: list[SeedInFlight] = []  # the one alone, and culprits: their end is to be committed
-        self._is_committing = False  # that they have ended
-        self.is_closed = False  # nothing else may begin, nor be polled; any thread may ask
+    _completion: Completion
+    _queue: SeedQueue
+    _dead_letters: DeadLetters
+    _commit_first: CommitFirst
+    _wake: Callable[[], None]  # has `proceed_alone` called, and what was kept back begin
+    _fresh: set[Partition] = field(default_factory=set)  # assigned, and nothing committed by us
+    _suspects: deque[SeedInFlight] = field(default_factory=deque)
+    _alone: SeedInFlight | None = None  # a suspect that is being done
+    _awaited: list[SeedInFlight] = field(default_factory=list)  # the one alone, culprits: their end is to be committed
+    _is_committing: bool = False  # that they have ended
+    is_closed: bool = False  # nothing else may begin, nor be polled; any thread may ask
+
+    def __post_init__(self) -> None:
+        self._ledger = self._completion.ledger
+        self.suspect_queue = SuspectQueue(self._ledger, self._queue.let_begin, self._commit_first)
 
     @property
     def suspects(self) -> int:

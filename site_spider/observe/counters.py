@@ -181,7 +181,7 @@ class Pauses:
 
     def look(self) -> None:
         now = runtime.monotonic()
-        cause = self.now().cause or ("span" if self._seeds.poll_room.closed() else "")
+        cause = self.now().cause or ("span" if self._seeds.poll_room.closed else "")
         if cause:
             self.seconds[cause] += now - self._looked_at
         self._looked_at = now

@@ -369,7 +369,7 @@ def _held_up(watched: Watched) -> Snapshot:
 
 
 def _paused(watched: Watched) -> dict[str, str]:
-    everywhere, wide = watched.pauses.now(), watched.seeds.poll_room.closed()
+    everywhere, wide = watched.pauses.now(), watched.seeds.poll_room.closed
     found = {str(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost

@@ -448,28 +448,20 @@ def _highest(*of: Mapping[Partition, int]) -> dict[Partition, int]:
 # tally.
 
 
+@dataclass(slots=True, eq=False)
 class Counting:
-    """One task in one partition, in one epoch of a process.
+    """One task in one partition, in one epoch of a process."""
 
-    `name` is that of the process in this epoch, and `numbers` make keys of it that nobody has used.
-    """
-
-    __slots__ = (
-        "_done", "_name", "_numbers", "_open", "_partition", "_ready", "_sent", "_stale", "_uncounted",
-        "_writer",
-    )  # fmt: skip
-
-    def __init__(self, partition: Partition, name: str, numbers: Iterator[int]) -> None:
-        self._partition = partition
-        self._name = name
-        self._numbers = numbers
-        self._writer: str | None = None  # of its tallies, once there is one
-        self._open: dict[int, None] = {}  # arrived and not known to be committed, ascending
-        self._uncounted: dict[int, None] = {}  # of these, what has not completed, ascending
-        self._ready: dict[int, Counts] = {}  # of these, what is done but for the counting
-        self._sent: Tally | None = None  # the tally that is on its way
-        self._done: tuple[int, ...] = ()  # what completes when that is read back
-        self._stale: set[str] = set()  # writers whose tallies were taken back
+    _partition: Partition
+    _name: str  # of the process in this epoch
+    _numbers: Iterator[int]  # make keys of the name that nobody has used
+    _writer: str | None = None  # of its tallies, once there is one
+    _open: dict[int, None] = field(default_factory=dict)  # arrived and not known to be committed, ascending
+    _uncounted: dict[int, None] = field(default_factory=dict)  # of these, what has not completed, ascending
+    _ready: dict[int, Counts] = field(default_factory=dict)  # of these, what is done but for the counting
+    _sent: Tally | None = None  # the tally that is on its way
+    _done: tuple[int, ...] = ()  # what completes when that is read back
+    _stale: set[str] = field(default_factory=set)  # writers whose tallies were taken back
 
     def arrived(self, offset: int) -> None:
         """A seed of the task was polled; offsets ascend."""

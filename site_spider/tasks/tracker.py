@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -189,19 +190,17 @@ _MOST_AT_ONCE = 5_000  # partitions of tasks that are closed, in one look: some 
 Share = tuple[str, Partition]  # one task in one partition
 
 
+@dataclass(slots=True, eq=False)
 class Tracked:
     """A seed of a task, and its pages so far."""
 
-    __slots__ = ("_first", "_prefix", "began", "first_ms", "pages", "task_id", "traps")
-
-    def __init__(self, task_id: str, prefix: str, first: str) -> None:
-        self.task_id = task_id
-        self._prefix = prefix  # of the names of its counts
-        self._first = first  # where its producer's message is, if it has moved
-        self.began = False
-        self.first_ms = int(runtime.time() * 1000)
-        self.pages: dict[int, CountedPage] = {}  # of one page the last document counts
-        self.traps: Counter[str] = Counter()
+    task_id: str
+    _prefix: str  # of the names of its counts
+    _first: str  # where its producer's message is, if it has moved
+    began: bool = False
+    first_ms: int = field(default_factory=lambda: int(runtime.time() * 1000))
+    pages: dict[int, CountedPage] = field(default_factory=dict)  # of one page the last document counts
+    traps: Counter[str] = field(default_factory=Counter)
 
     def seed(self, outcome: str) -> CountedSeed | None:
         return CountedSeed.at(self._first, outcome) if self._first and outcome != SPILLED else None

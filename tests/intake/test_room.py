@@ -46,14 +46,14 @@ class Polling:
         for number, count in enumerate(counts):
             self.has(Partition("seeds", number), count)
         self.room.look()
-        return {partition.number for partition in self.room.closed()}
+        return {partition.number for partition in self.room.closed}
 
     def poll_all(self, topic: str) -> int:
         """As the intake does, until the topic is paused or there is no room."""
         partition = Partition(topic, 0)
         for _ in range(1_000):
             self.room.look()
-            if partition in self.room.closed() or self.room.now() <= 0:
+            if partition in self.room.closed or self.room.now() <= 0:
                 break
             self.has(partition, len(self.ledger.of_partition(partition).open) + min(200, self.room.now()))
         return len(self.ledger.of_partition(partition).open)

@@ -39,10 +39,10 @@ from tests.in_process import virtual_time
 
 def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     """With words for each, and to none while seeds are polled."""
-    crawl: Any = SimpleNamespace(now=0.0, room=1, wide=frozenset(), cause="", is_away=False)
+    crawl: Any = SimpleNamespace(now=0.0, room=1, cause="", is_away=False)
     quarantine: Any = SimpleNamespace(is_closed=False)
     sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
-    seeds: Any = SimpleNamespace(poll_room=SimpleNamespace(now=lambda: crawl.room, closed=lambda: crawl.wide))
+    seeds: Any = SimpleNamespace(poll_room=SimpleNamespace(now=lambda: crawl.room, closed=frozenset()))
     commits: Any = SimpleNamespace(is_cut_off=False, sink_away="")
     pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, commits=commits)
     sinks: Any = [sink]
@@ -78,7 +78,7 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     quarantine.is_closed = True
     assert passes(11) == "suspicion"
     quarantine.is_closed, sink.available, crawl.is_away, crawl.room, crawl.cause = False, True, False, 1, ""
-    crawl.wide = frozenset({Partition("seeds", 0)})  # keeps one partition, and not the others
+    seeds.poll_room.closed = frozenset({Partition("seeds", 0)})  # keeps one partition, and not the others
     assert passes(5) == ""
     assert pauses.seconds == {
         **{"frontier": 1, "memory": 1, "stop": 1, "kafka": 3, "sink": 8, "suspicion": 11, "span": 5}
