@@ -161,12 +161,12 @@ def _check_nodes(parsed: dict[str, Any]) -> None:
 MOST = 100  # of anything that a file lists
 
 
-def _compiles(read: Callable[[str], object]) -> AfterValidator:
-    """Takes a text that `read` takes."""
+def taken_by(read: Callable[[Any], object]) -> AfterValidator:
+    """Takes a value that `read` takes."""
 
-    def check(text: str) -> str:
-        read(text)
-        return text
+    def check(value: Any) -> Any:
+        read(value)
+        return value
 
     return AfterValidator(check)
 
@@ -174,15 +174,14 @@ def _compiles(read: Callable[[str], object]) -> AfterValidator:
 _MOMENT = datetime(2001, 2, 3, 16, 5, 6, 789, tzinfo=UTC)
 
 
-def _date_format(text: str) -> str:
-    """One that strptime takes: some are refused by it alone, and only with a date to read."""
+def _check_date_format(text: str) -> None:
+    """Takes one that strptime takes: some are refused by it alone, and only with a date to read."""
     if "%" not in text.replace("%%", ""):
         raise ValueError(f"{text!r} has no directive; write one such as %d.%m.%Y")
     try:
         datetime.strptime(_MOMENT.strftime(text), text)
     except (ValueError, re.error, LookupError) as error:
         raise ValueError(f"{text!r} cannot be used to read dates: {error}") from None
-    return text
 
 
 def _yes_or_no(value: object) -> object:
@@ -203,11 +202,11 @@ Host = Annotated[str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")]
 HeaderText = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]{0,4000}$")]
-Pattern = Annotated[str, _compiles(compiled)]
-Css = Annotated[str, _compiles(css)]
-XPath = Annotated[str, _compiles(xpath)]
-JmesPath = Annotated[str, _compiles(jmespath)]
-DateFormat = Annotated[str, StringConstraints(max_length=200), AfterValidator(_date_format)]
+Pattern = Annotated[str, taken_by(compiled)]
+Css = Annotated[str, taken_by(css)]
+XPath = Annotated[str, taken_by(xpath)]
+JmesPath = Annotated[str, taken_by(jmespath)]
+DateFormat = Annotated[str, StringConstraints(max_length=200), taken_by(_check_date_format)]
 YesOrNo = Annotated[bool, BeforeValidator(_yes_or_no, json_schema_input_type=bool)]
 Patterns = Annotated[list[Pattern], Field(max_length=MOST)]
 

@@ -10,18 +10,19 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 import re2
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, TypeAdapter
+from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter
 
 from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import host_of
 from site_spider.sources.library import BadSource, FollowedFile, parse
-from site_spider.sources.model import Part, Pattern, PatternSet
+from site_spider.sources.model import Part, Pattern, PatternSet, taken_by
 
 logger = logging.getLogger(__name__)
 
@@ -111,13 +112,8 @@ def sorted_out(entries: object) -> object:
     return found
 
 
-def _together(urls: UrlList) -> UrlList:
-    assert urls.matcher
-    return urls
-
-
 _List = Annotated[
-    UrlList, AfterValidator(_together), BeforeValidator(sorted_out, json_schema_input_type=UrlList | list[str])
+    UrlList, taken_by(attrgetter("matcher")), BeforeValidator(sorted_out, json_schema_input_type=UrlList | list[str])
 ]
 _Most = Annotated[int, Field(ge=0, le=1_000_000)]
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import re2
@@ -17,7 +18,7 @@ from site_spider.page.sitemap import is_listing
 from site_spider.page.url import check_url, form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
 from site_spider.seed.seed import Seed
-from site_spider.sources.model import Part, PatternSet
+from site_spider.sources.model import Part, PatternSet, taken_by
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_PATTERNS = 1_000
@@ -41,11 +42,6 @@ def _task_id(text: str) -> str:
         raise ValueError(error.reason) from None
 
 
-def _patterns(patterns: list[str]) -> list[str]:
-    PatternSet(patterns, _OPTIONS)
-    return patterns
-
-
 def _url(text: str) -> str:
     try:
         return check_url(text)
@@ -67,13 +63,8 @@ def _names(value: object) -> object:
 _Names = BeforeValidator(_names, json_schema_input_type=list[str] | str)
 
 
-def _params(names: list[str]) -> list[str]:
-    form_of(names)
-    return names
-
-
 TaskId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_task_id)]
-Patterns = Annotated[list[str], Field(max_length=MOST_PATTERNS), AfterValidator(_patterns)]
+Patterns = Annotated[list[str], Field(max_length=MOST_PATTERNS), taken_by(partial(PatternSet, options=_OPTIONS))]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
@@ -108,7 +99,7 @@ class Task(TaskRecord):
         None, description="the source of its seeds, if they name none"
     )
     follow_duplicates: bool = Field(True, description="false: links of a page with `duplicate_of` are left")
-    drop_params: Annotated[list[str], AfterValidator(_params), _Names] | None = Field(
+    drop_params: Annotated[list[str], taken_by(form_of), _Names] | None = Field(
         None, description="links that differ in these parameters alone are one page; else SITE_DROP_PARAMS"
     )
     webhook: Annotated[str, AfterValidator(_url)] | None = Field(None, description="is told of its end")
