@@ -229,7 +229,7 @@ class FoundLink(NamedTuple):
     rule: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Extracted:
     """What a source finds in a page; `lost` says why items are left out, notes what cannot be used."""
 

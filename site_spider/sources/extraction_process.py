@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 from types import ModuleType
@@ -58,14 +59,14 @@ class PageBody(NamedTuple):
     follow_nofollow: bool = False
 
 
+@dataclass
 class _Worker:
     """One process, and what it knows."""
 
-    def __init__(
-        self, running: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._running, self._reader, self._writer = running, reader, writer
-        self._known: dict[str, Source] = {}
+    _running: subprocess.Popen[bytes]
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
+    _known: dict[str, Source] = field(default_factory=dict)
 
     @classmethod
     async def start(cls) -> _Worker:
@@ -92,8 +93,7 @@ class _Worker:
             head["source"] = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
             self._known[source.name] = source
         answer = await self.ask(head, body)
-        links = [FoundLink(*link) for link in answer["links"]]
-        return Extracted(answer["items"], links, answer["notes"], answer["lost"])
+        return Extracted(**{**answer, "links": [FoundLink(*link) for link in answer["links"]]})
 
     async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
         self._writer.write(line({**head, "bytes": len(body)}))
@@ -260,14 +260,13 @@ def answer_to(head: dict[str, Any], body: bytes, sources: dict[str, Source]) -> 
         said = f"{type(error).__name__}: {str(error)[:200]!a}"
     if "read" in head:
         return {"failed": f"its text could not be read: {said}"}
-    return {"items": [], "links": [], "notes": [], "lost": [f"{head['name']} could not be applied: {said}"]}
+    return vars(Extracted(lost=[f"{head['name']} could not be applied: {said}"]))
 
 
 def _extracted(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
     text, encoding = _decoded(body, head["content_type"])
     page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
-    found = extract(source, page, wants_links=head["wants_links"])
-    return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
+    return vars(extract(source, page, wants_links=head["wants_links"]))
 
 
 def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
