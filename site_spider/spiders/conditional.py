@@ -190,13 +190,13 @@ class ConditionalFetch:
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
+        # a failure would stay, as would another page's answer
+        is_other = known and (not _is_usable(known, request) or known.get("final_url", request.url) != request.url)
+        is_needed = known and (self._was_dropped(known) or _is_earlier_attempt(known, job))  # the body
+        is_unknown = known is None and self._pages is not None
         said = known or {**_own_conditions(job), **request.meta}  # a seed's own are not about what is stored
-        if known and (not _is_usable(known, request) or known.get("final_url", request.url) != request.url):
-            said = {}  # what is stored is a failure, which would stay, or another page's answer
-        if (known is None and self._pages is not None) or (known and self._was_dropped(known)):
-            said = {}  # what is stored is not known, or has no body
-        if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
-            said = {}  # the body is needed
+        if is_other or is_needed or is_unknown or request.meta.get("follow_unchanged"):
+            said = {}
         for name, header in _HEADERS.items():
             request.headers.pop(header, None)
             if isinstance(value := said.get(name), str) and VALIDATOR.fullmatch(value):
