@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
@@ -66,8 +67,7 @@ class TaskProducer:
         closes = (bool(self._was_ending) or ending.is_ending) if closes is None else closes
         said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
         self._say(ending.carried_on(said))
-        gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
-        _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
+        self._say(TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to))
 
     def _read(self) -> TaskEnding:
         """What the log says now, also if it is away for a moment: without its end the task would stay open."""
@@ -98,11 +98,11 @@ class TaskProducer:
         Its seeds are counted in the topics, for some seconds at most, so that the end can say whether some
         were done before the processes knew it.
         """
-        task_id = self._task_id
-        parked = lambda: [task_id] if has_parked() else []  # noqa: E731
-        is_new = read_endings(self._log, self._topics, task_id).get(task_id) is None
-        messages = lambda: self._count_messages(is_new=is_new)  # noqa: E731
-        close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
+        task_ids = [self._task_id]
+        is_new = read_endings(self._log, self._topics, self._task_id).get(self._task_id) is None
+        count = partial(self._count_messages, is_new=is_new)
+        told = self._log, self._producer, self._topics
+        close_for_all(*told, task_ids, lambda: task_ids if has_parked() else (), count)
 
     def _count_messages(self, *, is_new: bool) -> int:
         deadline, count = runtime.monotonic() + _COUNT_SECONDS, 0
@@ -117,8 +117,8 @@ class TaskProducer:
                 continue
         return count
 
-    def _say(self, fact: Fact) -> None:
-        _say(self._log, self._producer, self._topics, [(self._task_id, fact)])
+    def _say(self, *facts: Fact) -> None:
+        _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in facts])
 
 
 def close_for_all(

@@ -38,7 +38,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
 from site_spider.tasks.budgets import CANCELLED, TaskState, TaskStates
-from site_spider.tasks.declaration import Task
+from site_spider.tasks.declaration import NOTHING, Task
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.tracker import Control
 
@@ -97,13 +97,10 @@ class Parking:
 
     def changed(self, task_ids: Collection[str]) -> None:
         """Records have come, and the phases of these tasks are known."""
-        for task_id in task_ids:
-            waiting = self._unproved.get(task_id)
-            if not waiting:
-                continue
-            state = self._states.of(task_id)
-            mine = None if state is None else self._states.board.usage(task_id, state.process)
-            while waiting and (state is None or (mine is not None and waiting[0].number <= mine.parked)):
+        for task_id in [each for each in task_ids if each in self._unproved]:
+            waiting, state = self._unproved[task_id], self._states.of(task_id)
+            mine = NOTHING if state is None else self._states.board.usage(task_id, state.process) or NOTHING
+            while waiting and (state is None or waiting[0].number <= mine.parked):
                 parked = waiting.popleft()
                 if state is not None and _stays(state, parked):
                     self._finish(parked, parked.place)

@@ -322,8 +322,10 @@ class Tracker(SeedListener):
         if self._pages.waiting:
             self._pages.look()
         for task_id in self._uncounted.keys() & self._control.endings.unfinished:
-            with self._control.guarded(task_id):
-                self._tell_uncounted(task_id)
+            seeds, ending = self._uncounted.pop(task_id), self._control.get(task_id)
+            if ending is not None and not ending.lacks_some:
+                with self._control.guarded(task_id):  # before any tally: the end waits for what that says
+                    self._write_uncounted(task_id, seeds)
         for share in list(self._ready):
             with self._control.guarded(share[0]):
                 self._count(share)
@@ -390,14 +392,16 @@ class Tracker(SeedListener):
             return
         if self._control.endings.is_aside(task_id):
             self._ready.discard(share)
-            self._release(partition, counting.skip_all())
+            for entry in self._waiting(partition, counting.skip_all()):
+                self._completion.release(entry)
             return
-        counted, tally = counting.read(ending), ending.tallies.get(partition)
-        left = tally.left.intersection(counted) if tally is not None else frozenset()
-        self._release(partition, (offset for offset in counted if offset not in left))
-        for entry in self._waiting(partition, left):  # its outcome is that of the message as which it went on
-            seed = CountedSeed.at(f"{partition.topic}/{partition.number}/{entry.offset}")
-            self._pages.add(task_id, (), partial(self._left_written, entry), seed)
+        tally = ending.tallies.get(partition)
+        for entry in self._waiting(partition, counting.read(ending)):
+            if tally is None or entry.offset not in tally.left:
+                self._completion.release(entry)
+            else:  # its outcome is that of the message as which it went on
+                seed = CountedSeed.at(f"{partition.topic}/{partition.number}/{entry.offset}")
+                self._pages.add(task_id, (), partial(self._left_written, entry), seed)
         self._control.take_back(task_id, (TakenBack(name, partition) for name in counting.stale(ending)))
         if not counting.is_waiting:
             self._ready.discard(share)
@@ -407,19 +411,9 @@ class Tracker(SeedListener):
         found = (self._entries.pop((partition, offset), None) for offset in offsets)
         return [entry for entry in found if entry is not None]
 
-    def _release(self, partition: Partition, offsets: Iterable[int]) -> None:
-        for entry in self._waiting(partition, offsets):
-            self._completion.release(entry)
-
     def _left_written(self, entry: SeedInFlight) -> None:
         if entry in self._tracked and entry.live:
             self._completion.release(entry)
-
-    def _tell_uncounted(self, task_id: str) -> None:
-        """Before any tally: the end waits for what that says, and comes behind this in the log."""
-        found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
-        if found is not None and ending is not None and not ending.lacks_some:
-            self._write_uncounted(task_id, found)
 
     def _write_uncounted(self, task_id: str, seeds: int) -> None:
         again = partial(self._count_uncounted, task_id, seeds)
