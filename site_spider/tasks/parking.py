@@ -30,7 +30,7 @@ from site_spider.frontier.spill import TRY_AGAIN_SECONDS, Spill, TellPlace
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
-from site_spider.ledger.completion import Completion
+from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.page.url import host_of
@@ -163,14 +163,10 @@ class Leaving:
         if isinstance(waiter, SeedInFlight):
             self._park_seed(waiter, state.task.task_id)
             return
-        request, is_link = self._request(waiter), True
-        job = lineage.job_of(request)
-        assert job is not None
-        if isinstance(waiter, Request):
-            is_link = lineage.is_first_attempt(request, job)
+        request, job = self._request(waiter)
         request.meta.pop(meta_keys.STAYS, None)  # it was not taken elsewhere
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
-        if not self._spill.send(request, job, is_link=is_link):
+        if not self._spill.send(request, job, is_link=lineage.is_first_attempt(request, job)):
             del request.meta[meta_keys.TO_TOPIC]
             request.meta[meta_keys.STAYS] = True
             self._room.put(request)
@@ -232,11 +228,8 @@ class Leaving:
         """With a description there is a failure result."""
         if isinstance(waiter, SeedInFlight):
             self._end_seed(waiter, outcome, description)
-        elif isinstance(waiter, WaitingLink) and not description:
-            self._spill.give_up(*as_request(waiter))
-            self._completion.release(waiter.parent.entry)
         else:
-            self._end_request(self._request(waiter), outcome, description)
+            self._end_request(*self._request(waiter), outcome, description)
 
     def _end_seed(self, waiting: SeedInFlight, outcome: Outcome, description: str) -> None:
         self._completion.ledger.decide(waiting, outcome)
@@ -246,9 +239,7 @@ class Leaving:
             self._results.write_missing(job)
         self._completion.release(waiting)
 
-    def _end_request(self, request: Request, outcome: Outcome, description: str) -> None:
-        job = lineage.job_of(request)
-        assert job is not None
+    def _end_request(self, request: Request, job: Job, outcome: Outcome, description: str) -> None:
         self._spill.give_up(request, job)
         if job.parent is None:
             self._completion.ledger.decide(job.entry, outcome)
@@ -258,13 +249,14 @@ class Leaving:
             job.written = True  # no failure result
         self._completion.ended(request)
 
-    def _request(self, waiter: Waiter) -> Request:
+    def _request(self, waiter: Request | WaitingLink) -> tuple[Request, Job]:
         if isinstance(waiter, WaitingLink):
             request, job = as_request(waiter)
             self._completion.begin_job(request, job)
-            return request
-        assert isinstance(waiter, Request)
-        return waiter
+            return request, job
+        known = lineage.job_of(waiter)
+        assert known is not None
+        return waiter, known
 
 
 def _is_link(waiter: Waiter) -> bool:

@@ -151,10 +151,10 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._unproved.setdefault(parked.task_id, deque()).append(numbered)", "self._finish(parked, sent.result())"),
     "a seed of a paused task is not parked": (Leaving._park_seed,
         'self._completion.tell("leaves", waiting)', "return self._completion.end_as(waiting, Outcome.SPILLED)"),
-    "a link of a paused task is not parked": (Leaving.park, "request, is_link =",
+    "a link of a paused task is not parked": (Leaving.park, "request, job =",
         "if isinstance(waiter, WaitingLink):\n"
         "            return self._completion.release(waiter.parent.entry)\n"
-        "        request, is_link ="),
+        "        request, job ="),
     "half of what was parked comes back": (_Returning._send, "headers = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        headers = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
