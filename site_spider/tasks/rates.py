@@ -11,7 +11,7 @@ part is that of the partitions that it has. These parts add up to the rate as we
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from site_spider.frontier.waiter import TaskRates
@@ -76,7 +76,10 @@ class GroupRates:
 
     def look(self, now: float) -> None:
         """To be called every second (`TELL_SECONDS`), at a time of the event loop."""
-        active = dict(islice(self._active(now), _MOST_TASKS))
+        rates = (
+            (task_id, self._board.rate_of(task_id)) for task_id in self._rates.active(now - _LONGEST_WINDOW_SECONDS)
+        )
+        active = dict(islice(((task_id, rate) for task_id, rate in rates if rate is not None), _MOST_TASKS))
         for task_id in self._here.keys() - active.keys():
             self._leave(task_id)
         for task_id, rate in active.items():
@@ -86,12 +89,6 @@ class GroupRates:
         """The others need not wait until this process is forgotten."""
         for task_id in list(self._here):
             self._leave(task_id)
-
-    def _active(self, now: float) -> Iterator[tuple[str, float]]:
-        for task_id in self._rates.active(now - _LONGEST_WINDOW_SECONDS):
-            rate = self._board.rate_of(task_id)
-            if rate is not None:
-                yield task_id, rate
 
     def _leave(self, task_id: str) -> None:
         del self._here[task_id]

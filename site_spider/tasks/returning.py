@@ -69,7 +69,9 @@ def put_back(log: SeedLog, topics: CrawlTopics, task_ids: Collection[str]) -> in
 class _Work:
     """One task: how many messages wait, and how far they are put back."""
 
-    def __init__(self, task_id: str, board: Board, ending: TaskEnding, parked: str) -> None:
+    def __init__(
+        self, task_id: str, board: Board, ending: TaskEnding, parked: str, ends: Mapping[int, int], topic_id: str
+    ) -> None:
         self.task_id = task_id
         self.before = board.returned(task_id)
         self.waiting = board.waiting(task_id)
@@ -80,12 +82,9 @@ class _Work:
         for part, passed in ending.moved.passed.items():  # a later word is gone: decision 0025
             if part.topic == parked and part.number in self.starts:
                 self.starts[part.number] = min(passed, self.starts[part.number])
-
-    def begin_at(self, ends: Mapping[int, int], topic_id: str) -> None:
-        """Forget the offsets if they are not of the topic that is there."""
         is_other = topic_id and self.before.topic_id and topic_id != self.before.topic_id
         if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
-            logger.warning("The topic of parked messages of task %s was made anew: read anew", self.task_id)
+            logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
             self.starts = {}
 
     @property
@@ -183,9 +182,8 @@ class _Returning:
         ends = {part.partition.number: part.end for part in self._log.progress(parked, None)}
         self._ends = ends
         endings = self._hold_ends(task_ids, ends)
-        works = [_Work(each, board, endings.get(each) or TaskEnding(), parked) for each in task_ids]
-        for work in works:
-            work.begin_at(ends, self._topic_id)
+        known = {each: endings.get(each) or TaskEnding() for each in task_ids}
+        works = [_Work(each, board, ending, parked, ends, self._topic_id) for each, ending in known.items()]
         self._works = {work.task_id.encode(): work for work in works}
         self._read_to = {n: min(work.starts.get(n, 0) for work in works) for n in ends if works}
         self._note_at = runtime.monotonic() + _NOTE_SECONDS

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from functools import partial
 from math import inf
 from urllib.parse import urlsplit
 
@@ -77,14 +78,11 @@ class Webhooks(GroupWork):
     async def _send_one(self, task_id: str) -> None:
         task, ending = self._board.task(task_id), self._control.get(task_id)
         ended = ending.ended if ending and due_at(ending, 0.0) is not None else None  # sent meanwhile, or news
-        if self._has_first() and task and task.webhook and ending and ended:
-            await self._send(task_id, task.webhook, ending, ended)
-        else:
+        if not (self._has_first() and task and task.webhook and ending and ended):
             self._busy.discard(task_id)
-
-    async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
+            return
         with self._control.guarded(task_id):
-            attempts = await apart(lambda: tried(url, ended, ending.made, self._secret, self._may_reach))
+            attempts = await apart(partial(tried, task.webhook, ended, ending.made, self._secret, self._may_reach))
             if error := attempts.made[-1].error:
                 logger.warning("The webhook of task %s was not taken: %s", task_id, error)
             self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
