@@ -109,12 +109,16 @@ def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None, tuple[tuple[
     return key, value, ((TAKEN_BACK, b""),) if isinstance(fact, TakenBack) else ()
 
 
-def read(message: Message) -> tuple[str, Fact]:
-    """The task's id and the fact of a record. Raises BadRecord, whatever the record is."""
+def read(message: Message) -> tuple[str, Fact | None]:
+    """The task's id and the fact of a record; None: the task is deleted. Raises BadRecord, whatever the record is."""
     try:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
-        is_gone = message.value is None and any(name == TAKEN_BACK for name, _ in message.headers)
-        fact = _gone(kind, *owner) if is_gone else _fact(kind, owner, read_object(message.value))
+        named = dict(zip(_KINDS["tally" if kind in _BEFORE else kind][1], owner, strict=True))
+        fact: Fact | None = None
+        if message.value is None and any(name == TAKEN_BACK for name, _ in message.headers):
+            fact = _gone(kind, **named)
+        elif message.value is not None or message.headers:
+            fact = _fact(kind, named, read_object(message.value))
         if isinstance(fact, EndTold):
             _look_at(fact, task_id)
     except SiteSpiderError as error:
@@ -133,32 +137,15 @@ def _look_at(end: EndTold, task_id: str) -> None:
         raise BadRecord("its event is that of another task or generation")
 
 
-def _gone(kind: str, name: str, writer: str | None = None) -> TakenBack:
-    if kind == "tally" and writer is not None:
-        return TakenBack(writer, _PLACES.validate_python(name))
-    if kind not in ("producing", "producer") or writer is not None:
+def _gone(kind: str, producer: str = "", partition: str = "", writer: str = "") -> TakenBack:
+    if kind == "tally":
+        return TakenBack(writer, _PLACES.validate_python(partition))
+    if kind not in ("producing", "producer"):
         raise ValueError(f"{kind!r:.40} is not taken back")
-    return TakenBack(name, None, kind == "producing")
+    return TakenBack(producer, None, kind == "producing")
 
 
-def _deleted(key: bytes) -> str:
-    """The task of a record that is taken back. Raises BadRecord."""
-    try:
-        task_id, kind, *owner = key.decode().split(_SEPARATOR)
-        names = _names_of(kind)
-    except (ValueError, KeyError) as error:
-        raise BadRecord(f"it is no record of a task: {error!r}") from None
-    if not task_id or len(names) != len(owner):
-        raise BadRecord("it takes back what is no record of a task")
-    return task_id
-
-
-def _names_of(kind: str) -> tuple[str, ...]:
-    return _KINDS["tally" if kind in _BEFORE else kind][1]
-
-
-def _fact(kind: str, owner: list[str], said: dict[str, Any]) -> Fact:
-    named = dict(zip(_names_of(kind), owner, strict=True))
+def _fact(kind: str, named: dict[str, str], said: dict[str, Any]) -> Fact:
     if kind in _BEFORE:
         if said.get("uncounted"):
             kind, said = "uncounted", {"seeds": said["uncounted"]}
@@ -207,9 +194,9 @@ class Endings:
 
     def take(self, message: Message) -> str:
         """The next record; returns its task's id. Raises BadRecord."""
-        if message.value is None and not message.headers:
-            return self._forget(message)
         task_id, fact = read(message)
+        if fact is None:
+            return self._forget(task_id)
         if self._only not in (None, task_id) or task_id in self._aside:
             return task_id
         ending = self._endings.get(task_id)
@@ -232,8 +219,7 @@ class Endings:
         self._note(task_id, ending)
         return task_id
 
-    def _forget(self, message: Message) -> str:
-        task_id = _deleted(message.key or b"")
+    def _forget(self, task_id: str) -> str:
         ending = self._endings.get(task_id) or TaskEnding()
         self.deleted.setdefault(task_id, {partition: ending.passed(partition) for partition in ending.highs})
         self._drop(task_id)
