@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -71,19 +71,14 @@ class _Worker:
     @classmethod
     async def start(cls) -> _Worker:
         ours, theirs = socket.socketpair()
-        try:
+        with ExitStack() as undo:
+            undo.callback(ours.close)
             with theirs:
                 running = _started(theirs)
-        except BaseException:
-            ours.close()
-            raise
-        try:
+            undo.callback(running.wait)
+            undo.callback(running.kill)
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
-        except BaseException:
-            running.kill()
-            running.wait()
-            ours.close()
-            raise
+            undo.pop_all()
         return cls(running, reader, writer)
 
     async def extract(self, source: Source, page: PageBody, cpu_seconds: float) -> Extracted:
