@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -132,27 +133,23 @@ class Intake(Listener):
     # --- on the intake's thread -------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
+        with self._guarded():
             consumer = self._consumer = self._commits.join(self._log, self)
-        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
-            self._fail(error)
-            return
-        try:
-            self._work(consumer)
-        except Exception as error:  # noqa: BLE001 - likewise
-            self._fail(error)  # before the consumer asks what is to be committed
-        try:
+            with self._guarded():  # it has failed before the consumer asks what is to be committed
+                self._work(consumer)
             consumer.close(for_good=self._leaves_for_good)
-        except Exception as error:  # noqa: BLE001 - likewise
-            self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
-        if self._stopping.is_set() or self.has_failed:
-            is_known = isinstance(error, SiteSpiderError)
-            logger.warning("Leaving the consumer group failed: %s", error, exc_info=None if is_known else error)
-        else:
-            self.has_failed = True
-            self._tell(self._on_failure, error)
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a thread that dies silently would stall the crawl
+            if self._stopping.is_set() or self.has_failed:
+                is_known = isinstance(error, SiteSpiderError)
+                logger.warning("Leaving the consumer group failed: %s", error, exc_info=None if is_known else error)
+            else:
+                self.has_failed = True
+                self._tell(self._on_failure, error)
 
     def _work(self, consumer: Consumer) -> None:
         while not (self._stopping.is_set() or self._tell.are_over):
