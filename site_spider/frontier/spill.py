@@ -29,7 +29,7 @@ from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import (
     Waiter,
     WaitingLink,
-    as_request,
+    as_begun,
     home_of,
     is_fenced,
     seed_entry,
@@ -381,14 +381,10 @@ class Spill:
 
     async def _sweep(self) -> int:
         count, turns = 0, Turns.of_running_loop()
-        for found in self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave)):
-            for waiter in found:
-                if not turns.has_time():
-                    await turns.time()
+        async for found in turns.through(self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave))):
+            async for waiter in turns.through(found):
                 self._send_or_put_back(waiter)
             count += len(found)
-            if not turns.has_time():
-                await turns.time()
         return count
 
     def _find_overdue(self) -> bool:
@@ -423,15 +419,9 @@ class Spill:
         if is_fenced(waiter):
             self._room.drop(waiter)
             return
-        if isinstance(waiter, WaitingLink):
-            request, job = as_request(waiter)
-            self._completion.begin_job(request, job)
-            is_link = True
-        else:
-            assert isinstance(waiter, Request)
-            request, job = waiter, waiter.meta[meta_keys.JOB]
-            is_link = is_first_attempt(request, job)
-        if not self.send(request, job, is_link=is_link):
+        assert not isinstance(waiter, SeedInFlight)
+        request, job = as_begun(waiter, self._completion)
+        if not self.send(request, job, is_link=is_first_attempt(request, job)):
             request.meta[meta_keys.STAYS] = True
             self._room.put(request)
 

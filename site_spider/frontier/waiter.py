@@ -17,8 +17,7 @@ from site_spider import meta_keys
 from site_spider.bounded import BoundedDict
 from site_spider.engine.scrapy_parts import quick_request
 from site_spider.frontier.priority_queue import HostPolicy
-from site_spider.ledger import completion
-from site_spider.ledger.completion import Job, job_of
+from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.sitemap import LISTED, ListedAs
 from site_spider.page.url import host_of
@@ -100,6 +99,15 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
     return request, job
 
 
+def as_begun(waiter: Request | WaitingLink, completion: Completion) -> tuple[Request, Job]:
+    """Its request and its job, which begins now if it is a link that waited."""
+    if isinstance(waiter, Request):
+        return waiter, waiter.meta[meta_keys.JOB]
+    request, job = as_request(waiter)
+    completion.begin_job(request, job)
+    return request, job
+
+
 Waiter: TypeAlias = Request | SeedInFlight | WaitingLink
 
 
@@ -107,7 +115,7 @@ def seed_entry(waiter: Waiter) -> SeedInFlight | None:
     """The seed that it waits for; None when there is none."""
     if isinstance(waiter, SeedInFlight):
         return waiter
-    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else job_of(waiter)
     return None if job is None else job.entry
 
 

@@ -27,7 +27,7 @@ from site_spider.engine.background import Background, Turns
 from site_spider.errors import SinkRejected
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.spill import TRY_AGAIN_SECONDS, Spill, TellPlace
-from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
+from site_spider.frontier.waiter import Waiter, WaitingLink, as_begun, is_fenced, seed_entry
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
@@ -163,7 +163,7 @@ class Leaving:
         if isinstance(waiter, SeedInFlight):
             self._park_seed(waiter, state.task.task_id)
             return
-        request, job = self._request(waiter)
+        request, job = as_begun(waiter, self._completion)
         request.meta.pop(meta_keys.STAYS, None)  # it was not taken elsewhere
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
         if not self._spill.send(request, job, is_link=lineage.is_first_attempt(request, job)):
@@ -229,7 +229,7 @@ class Leaving:
         if isinstance(waiter, SeedInFlight):
             self._end_seed(waiter, outcome, description)
         else:
-            self._end_request(*self._request(waiter), outcome, description)
+            self._end_request(*as_begun(waiter, self._completion), outcome, description)
 
     def _end_seed(self, waiting: SeedInFlight, outcome: Outcome, description: str) -> None:
         self._completion.ledger.decide(waiting, outcome)
@@ -248,15 +248,6 @@ class Leaving:
         else:
             job.written = True  # no failure result
         self._completion.ended(request)
-
-    def _request(self, waiter: Request | WaitingLink) -> tuple[Request, Job]:
-        if isinstance(waiter, WaitingLink):
-            request, job = as_request(waiter)
-            self._completion.begin_job(request, job)
-            return request, job
-        known = lineage.job_of(waiter)
-        assert known is not None
-        return waiter, known
 
 
 def _is_link(waiter: Waiter) -> bool:
