@@ -33,11 +33,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """A line with something on it; `size_bytes` is what was read since the last one."""
+    """A line with something on it."""
 
     number: int
     raw: bytes | None  # None: longer than any seed may be
-    size_bytes: int
 
     def text(self) -> str:
         """Raises SeedError when it is too long or not UTF-8."""
@@ -49,29 +48,20 @@ class Line(NamedTuple):
             raise refused("line", f"not UTF-8 at byte {error.start + 1}") from None
 
 
-def seed_lines(stream: BinaryIO) -> Iterator[Line]:
-    """The lines that are neither blank nor a comment (#). Raises OSError when reading fails."""
-    number = unread = 0
+def seed_lines(stream: BinaryIO, step: Callable[[int], object]) -> Iterator[Line]:
+    """The lines that are neither blank nor a comment (#); `step` hears how much was read. Raises OSError."""
+    number = 0
     while raw := stream.readline(MAX_MESSAGE_BYTES + 1):
+        step(len(raw))
         number += 1
-        unread += len(raw)
         is_whole = len(raw) <= MAX_MESSAGE_BYTES or raw.endswith(b"\n")
-        if not is_whole:
-            unread += _skip_line(stream)
+        piece = b"" if is_whole else raw
+        while piece and not piece.endswith(b"\n"):
+            piece = stream.readline(MAX_MESSAGE_BYTES)
+            step(len(piece))
         text = (raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw).strip(_BLANKS)
         if text and not text.startswith(b"#"):
-            yield Line(number, text if is_whole else None, unread)
-            unread = 0
-
-
-def _skip_line(stream: BinaryIO) -> int:
-    """Read up to the end of the line; returns how many bytes that were."""
-    skipped = 0
-    while chunk := stream.readline(MAX_MESSAGE_BYTES):
-        skipped += len(chunk)
-        if chunk.endswith(b"\n"):
-            break
-    return skipped
+            yield Line(number, text if is_whole else None)
 
 
 # --- seeding: produces seeds from lines ------------------------------------------------------------------
@@ -196,9 +186,8 @@ class Command(SiteCommand):
             is_whole, size = False, os.fstat(stream.fileno()).st_size if stream.seekable() else 0
             try:
                 with progress_bar("seeds", "B", size or None) as bar:
-                    for line in _lines(name, stream):
+                    for line in _lines(name, stream, bar.update):
                         seeding.take(line)
-                        bar.update(line.size_bytes)
                     seeding.flush()
                 is_whole = True
             finally:
@@ -240,9 +229,9 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer)
 
 
-def _lines(name: str, stream: BinaryIO) -> Iterator[Line]:
+def _lines(name: str, stream: BinaryIO, step: Callable[[int], object]) -> Iterator[Line]:
     with _said(name):
-        yield from seed_lines(stream)
+        yield from seed_lines(stream, step)
 
 
 @contextmanager
