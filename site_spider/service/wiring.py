@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, call
@@ -18,7 +18,6 @@ from typing import Any, cast
 
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime, signed_post
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
@@ -150,8 +149,9 @@ class Parts:
         self.results = results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
         # tasks
-        count = stats.inc_value
-        self.tasks = tasks = TaskParts(config, stores.log, producer, tell, background, count, completion)
+        self.partitions = partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
+        called = tell, background, stats.inc_value
+        self.tasks = tasks = TaskParts(config, stores.log, producer, *called, completion, partitions)
 
         # bodies in memory
         in_progress = partial(engine_hooks.requests_in_progress, engine)
@@ -188,10 +188,8 @@ class Parts:
 
         # frontier
         library: Callable[[], Library] = partial(attrgetter("library"), stores.sources)
-        self.partitions = partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
         weights = TaskWeights(config.tiers.weights, tasks.board.weight_of)
-        rates = TaskRates(tasks.board.rate_of, partitions.share)
-        frontier = build_frontier(settings, library, weights, rates)
+        frontier = build_frontier(settings, library, weights, tasks.rates)
         politeness = build_politeness(crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots))
         times = counted.download_seconds.observe, counted.kept_waiting_seconds.observe
 
@@ -242,7 +240,9 @@ class Parts:
             writes_cancelled=config.cancelled_results,
         )
         gate = TaskAdmission(tasks.states, queues, leaving, background)
-        tasks.complete(settings, gate, rates, queues, partitions.counts, poll_room.is_full, back_pressure.may_poll)
+        flight = completion, queues, poll_room.is_full, back_pressure.may_poll
+        webhooks = Webhooks(tasks.group, signed_post.secret_of(config.spill_keys), guard_of(settings))
+        tasks.complete(gate, Overtaking(tasks.group, config.consumer_group, *flight), webhooks)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         begins = lambda request, job: gate.begins(request, job) if gate.tasks else None  # noqa: E731
         self.dispatcher = Dispatcher(
@@ -388,25 +388,32 @@ class TaskParts:
         background: Background,
         count: Callable[[str], None],
         completion: Completion,
+        partitions: TopicPartitions,
     ) -> None:
-        self._config, self._log, self._producer, self._tell = config, log, producer, tell
-        self._background, self._count_in_stats, self._completion = background, count, completion
+        self._config, self._background, self._completion = config, background, completion
+        self._partitions = partitions.counts
         self.topics = topics = config.topics
         self.board = Board()
-        self._send = partial(producer.send, topics.tasks)
+        send = partial(producer.send, topics.tasks)
         process = f"{socket.gethostname()}-{os.getpid()}-{runtime.token_hex(4)}"
-        self.states = TaskStates(self.board, process, self._send, background)
+        self.states = TaskStates(self.board, process, send, background)
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
         self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
         self.tell_place = self.control.put if config.tells_ends else None  # None: the end of tasks is not told
         self.parking = Parking(producer, topics.parked, self.states, background, self.tell_place)
-        self._partitions: Mapping[str, int] = {}  # how many each tier has, once `complete` was called
-        group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
-        self._group, self._over = group, TaskCloser(group)
+        self.group = group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
+        self._over, self._watch = TaskCloser(group), ParkedWatch(group)
         pages = PageLog(log, producer, topics.pages, background)
         self.tracker = Tracker(completion, self.control, pages, self._over.is_declared)
+        self._announcer = EndAnnouncer(group, BadRecords(topics.pages, count))
+        self._is_telling = False  # once a task was closed
         self.clock = BrokerClock(log, producer, topics.clock)
+        told = self.board, topics.tasks, producer, self._has_first
+        self._limits, self._past = TimeLimits(self.clock, *told), PastUsage(*told)
+        self.rates = TaskRates(self.board.rate_of, partitions.share)
+        self._rates = GroupRates(self.board, self.rates, process, send)
+        self._follower = Follower(TopicView(log, topics.tasks, self.board.take, count), tell, self._heard)
 
     def _has_first(self) -> bool:
         """Whether this process has the first partition of the main tier, or while that has no topic of another one.
@@ -418,33 +425,12 @@ class TaskParts:
         firsts = {Partition(self.topics.seeds, 0), Partition(there, 0)}
         return not firsts.isdisjoint(self._completion.ledger.partitions())
 
-    def complete(
-        self,
-        settings: BaseSettings,
-        gate: TaskAdmission,
-        rates: TaskRates,
-        queues: Queues,
-        partitions: Mapping[str, int],
-        is_full: Callable[[], bool],
-        may_poll: Callable[[], bool],
-    ) -> None:
-        """Build what needs the frontier. Raises ConfigError."""
-        self._partitions = partitions
-        board, group, config = self.board, self._group, self._config
-        told = board, self.topics.tasks, self._producer, self._has_first
-        self._gate, self._watch = gate, ParkedWatch(group)
-        self._limits, past = TimeLimits(self.clock, *told), PastUsage(*told)
-        self._webhooks = Webhooks(group, signed_post.secret_of(config.spill_keys), guard_of(settings))
-        self._announcer = EndAnnouncer(group, BadRecords(self.topics.pages, self._count_in_stats))
-        self._is_telling = False  # once a task was closed
-        self._rates = GroupRates(board, rates, self.states.process, self._send)
-        view = TopicView(self._log, self.topics.tasks, board.take, self._count_in_stats)
-        self._follower = Follower(view, self._tell, self._heard)
-        looks: list[Any] = [self.states, self._limits, self._watch, past]
-        looks += [self._over, self._webhooks] if config.tells_ends else []
-        if not config.exactly_once:  # else a seed that leaves would not be part of a transaction
-            flight = self._completion, queues, is_full, may_poll
-            looks.append(Overtaking(group, config.consumer_group, *flight))
+    def complete(self, gate: TaskAdmission, overtaking: Overtaking, webhooks: Webhooks) -> None:
+        """With what needs the frontier, and the network."""
+        self._gate, self._webhooks = gate, webhooks
+        looks: list[Any] = [self.states, self._limits, self._watch, self._past]
+        looks += [self._over, webhooks] if self._config.tells_ends else []
+        looks += [] if self._config.exactly_once else [overtaking]  # a seed that leaves would be in no transaction
         loop = asyncio.get_running_loop()
         due = {(each.every_seconds, each.look): 0.0 for each in looks}
         due[TELL_SECONDS, lambda: self._rates.look(loop.time())] = 0.0
