@@ -295,9 +295,8 @@ class Statistics:
     _background: Background
 
     def __post_init__(self) -> None:
-        self._stores = [_Store(delivery) for delivery in self._deliveries]
+        self._stores: list[_Store] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._opening: list[asyncio.Task[None]] = []  # of the stores
         now = runtime.monotonic()
         self._series = Series(self._plan.statistics_id, now)
         self._topic_series = Series(self._plan.statistics_id, now)
@@ -305,7 +304,7 @@ class Statistics:
 
     def start(self) -> None:
         """Write from now on; the stores are waited for in the background."""
-        self._opening = [self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores]
+        self._stores = [_Store(delivery, self._background) for delivery in self._deliveries]
         self._tasks = [
             self._background.start(self._topic.open(), "statistics topic"),
             self._background.start(self._push_regularly(), "statistics"),
@@ -322,15 +321,7 @@ class Statistics:
         finally:
             for task in self._tasks:
                 task.cancel()
-            closing = map(partial(self._close_store, seconds), self._stores, self._opening)
-            await asyncio.gather(*closing, self._topic.close(seconds))
-
-    async def _close_store(self, seconds: float, store: _Store, opening: asyncio.Task[None]) -> None:
-        """A crawl may be over before its store has opened: what waits is written all the same."""
-        until = runtime.monotonic() + seconds
-        await asyncio.wait([opening], timeout=seconds)
-        opening.cancel()
-        await store.delivery.close(max(0.0, until - runtime.monotonic()))
+            await asyncio.gather(*(store.close(seconds) for store in self._stores), self._topic.close(seconds))
 
     async def _push_regularly(self) -> None:
         push_at = runtime.monotonic() + self._plan.interval_seconds
@@ -375,28 +366,36 @@ class Statistics:
 class _Store:
     """One store with its delivery."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self.name = delivery.sink.name
-        self.delivery = delivery
+    def __init__(self, delivery: Delivery, background: Background) -> None:
+        self._name = delivery.sink.name
+        self._delivery = delivery
         self._is_dropping = False
         self._said_too_many = False
+        self._opening = background.start(self._open(), f"statistics for {self._name}")
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         try:
-            await self.delivery.open(wait_seconds=float("inf"))
+            await self._delivery.open(wait_seconds=float("inf"))
         except SiteSpiderError as error:
-            logger.warning("No statistics are written to %s: %s", self.name, error)
+            logger.warning("No statistics are written to %s: %s", self._name, error)
         except Exception:
-            logger.exception("No statistics are written to %s, which failed unexpectedly", self.name)
+            logger.exception("No statistics are written to %s, which failed unexpectedly", self._name)
+
+    async def close(self, seconds: float) -> None:
+        """A crawl may be over before its store has opened: what waits is written all the same."""
+        until = runtime.monotonic() + seconds
+        await asyncio.wait([self._opening], timeout=seconds)
+        self._opening.cancel()
+        await self._delivery.close(max(0.0, until - runtime.monotonic()))
 
     def submit(self, made: Record) -> None:
-        delivery = self.delivery
+        delivery = self._delivery
         is_full = delivery.backlog_count >= _MOST_WAITING or delivery.backlog_bytes >= _MOST_WAITING_BYTES
         if is_full and not self._is_dropping:
             logger.warning(
                 "The store of statistics %s is away, and %d documents wait for it: new ones are dropped "
                 "until it is there. The crawl goes on",
-                self.name,
+                self._name,
                 delivery.backlog_count,
             )
         self._is_dropping = is_full
@@ -412,11 +411,11 @@ class _Store:
             logger.warning(
                 "The store of statistics %s refuses a document, so those it refuses are written without "
                 "counters and failures by name: %s",
-                self.name,
+                self._name,
                 verdict.reason,
             )
         try:
             # nobody's seed, and the delivery logs what is refused
-            self.delivery.submit(_record(made.key, without_names(made.document)), lambda _verdict: None)
+            self._delivery.submit(_record(made.key, without_names(made.document)), lambda _verdict: None)
         except SiteSpiderError:  # the crawl has ended meanwhile
-            logger.debug("The last statistics were refused by %s", self.name)
+            logger.debug("The last statistics were refused by %s", self._name)
