@@ -156,15 +156,16 @@ class Fleet:
             seen = self.seen[name]
             self.seen[name] = seen._replace(state=replace(seen.state, is_ended=True), at=now)
 
-    def mark(self, now: float, lag: int | None = None) -> None:
+    def mark(self, now: float, lag: int) -> None:
         states = self.living(now)
-        gauges: dict[str, float] = {
+        gauges = {
+            "lag": lag,
             "in_flight": sum(state.in_flight for state in states),
             "waiting": sum(state.waiting for state in states),
             "memory_bytes": sum(state.memory_bytes for state in states),
             "processes": len(states),
         }
-        self.curves.gauge(now, gauges if lag is None else gauges | {"lag": lag})
+        self.curves.gauge(now, gauges)
 
     def living(self, now: float) -> list[ProcessState]:
         return [seen.state for seen in self.seen.values() if seen.life(now) is Life.RUNNING]

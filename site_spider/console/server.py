@@ -79,45 +79,25 @@ class DeadLetterCache:
         return f"{said}; not: {'; '.join(complaints)}" if complaints else f"{said}."
 
 
-# --- rendering: pages and JSON of one document. Secrets of the settings are removed from both ------------
+# --- rendering: what values look like on a page ----------------------------------------------------------
 
 _CLOCK = len("2026-01-02 03:04:05")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-class Rendering:
-    """`redact` removes secrets from a text."""
-
-    def __init__(self, redact: Callable[[str], str]) -> None:
-        self._redact = redact
-        self._templates = Environment(
-            loader=FileSystemLoader(resource("console") / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(
-            number=number, size=size, duration=_or_dash(duration), clock=clock, words=words, plain=plain
-        )
-
-    def page(self, name: str, document: Mapping[str, Any], **more: object) -> web.Response:
-        """HTML. Every value is escaped; `more` is not part of the document, such as the form's token."""
-        text = self._templates.get_template(f"{name}.html").render(d=self._clean(document), **more)
-        return web.Response(text=text, content_type="text/html", charset="utf-8")
-
-    def json(self, document: Mapping[str, Any]) -> web.Response:
-        text = json.dumps(self._clean(document), ensure_ascii=True) + "\n"
-        return web.Response(text=text, content_type="application/json", charset="utf-8")
-
-    def _clean(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._redact(value)
-        if isinstance(value, Mapping):
-            return {self._clean(name): self._clean(each) for name, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._clean(each) for each in value]
-        return value
+def _templates() -> Environment:
+    """Every value is escaped."""
+    templates = Environment(
+        loader=FileSystemLoader(resource("console") / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(
+        number=number, size=size, duration=_or_dash(duration), clock=clock, words=words, plain=plain
+    )
+    return templates
 
 
 def _or_dash(shown: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -196,7 +176,7 @@ class Handlers:
     _check_ends: Callable[[], None]  # raises ConfigError where nobody would hear of the end of a task
 
     def __post_init__(self) -> None:
-        self._rendering = Rendering(self._redact)
+        self._templates = _templates()
         self._sessions = Sessions(self._listening.token)
         self._guard = Guard(self._listening, self._sessions)
         self._one_search = asyncio.Lock()  # each reads megabytes
@@ -293,18 +273,28 @@ class Handlers:
 
     def _answer(self, request: web.Request, document: Document) -> web.Response:
         if request.query.get("format") == "json":
-            return self._rendering.json(document)
+            return self._json(document)
         return self._page(request, str(document["page"]), document)
+
+    def _json(self, document: Document) -> web.Response:
+        text = json.dumps(self._clean(document), ensure_ascii=True) + "\n"
+        return web.Response(text=text, content_type="application/json", charset="utf-8")
 
     def _page(self, request: web.Request, name: str, document: Document) -> web.Response:
         session = request.get(SESSION, "")
-        return self._rendering.page(
-            name,
-            document,
-            pages=_PAGES,
-            form_token=self._sessions.form_token(session) if session else "",
-            form_token_name=FORM_TOKEN,
-        )
+        form = {"form_token": self._sessions.form_token(session) if session else "", "form_token_name": FORM_TOKEN}
+        text = self._templates.get_template(f"{name}.html").render(d=self._clean(document), pages=_PAGES, **form)
+        return web.Response(text=text, content_type="text/html", charset="utf-8")
+
+    def _clean(self, value: Any) -> Any:
+        """Without secrets of the settings."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, Mapping):
+            return {self._clean(name): self._clean(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._clean(each) for each in value]
+        return value
 
     # --- changes -------------------------------------------------------------------------------------
 
@@ -392,7 +382,7 @@ class Handlers:
     async def healthz(self, _request: web.Request) -> web.Response:
         running, silent, _ = await self._watch.local_processes.ask_all(b"0")
         document = {"healthy": bool(running) and not silent, "processes": len(running) + len(silent), "silent": silent}
-        response = self._rendering.json(document)
+        response = self._json(document)
         response.set_status(200 if document["healthy"] else 503)
         return response
 
