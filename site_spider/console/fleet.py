@@ -222,15 +222,6 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 _WINDOWS = (60, 300, 900)  # whose rates make the range
 
 
-class PaceRates(NamedTuple):
-    """Per second, over a time."""
-
-    done: float
-    pages: float
-    bytes: float
-    consumed: float
-
-
 class Range(NamedTuple):
     """Seconds, at the fastest and at the slowest of the rates of late."""
 
@@ -238,14 +229,13 @@ class Range(NamedTuple):
     longest: float
 
 
-def rates(curves: Curves, until: float, seconds: float) -> PaceRates | None:
-    """The mean over the time before `until`; None without a step in it."""
+def rates(curves: Curves, until: float, seconds: float) -> dict[str, float] | None:
+    """What was done per second, by name: the mean over the time before `until`; None without a step in it."""
     steps = list(curves.between(until - seconds, until))
     if not steps:
         return None
     covered = until - steps[0].number * STEP_SECONDS
-    sums = [sum(step.counts[name] for step in steps) / covered for name in (DONE, PAGES, BYTES, CONSUMED)]
-    return PaceRates(*sums)
+    return {name: sum(step.counts[name] for step in steps) / covered for name in (DONE, PAGES, BYTES, CONSUMED)}
 
 
 def time_left(curves: Curves, until: float, lag: int) -> Range | None:
@@ -253,7 +243,7 @@ def time_left(curves: Curves, until: float, lag: int) -> Range | None:
     if lag == 0:
         return Range(0.0, 0.0)
     found = [rates(curves, until, seconds) for seconds in _WINDOWS]
-    speeds = [rate.done for rate in found if rate is not None and rate.done > 0]
+    speeds = [rate[DONE] for rate in found if rate is not None and rate[DONE] > 0]
     if not speeds:
         return None
     return Range(lag / max(speeds), lag / min(speeds))

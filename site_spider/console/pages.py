@@ -294,7 +294,7 @@ def _rates(view: View) -> Document:
     found: Document = {}
     for name, seconds in (("now", NOW_SECONDS), ("average", WINDOW_SECONDS)):
         rate = rates(view.fleet.curves, view.until, seconds)
-        found[name] = rate and {field: round(value, 3) for field, value in rate._asdict().items()}
+        found[name] = rate and {field: round(value, 3) for field, value in rate.items()}
     return found
 
 

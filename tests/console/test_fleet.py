@@ -182,7 +182,7 @@ def test_rates_are_what_was_done_however_often_processes_speak() -> None:
         for passed in range(0, 601, interval):
             told(fleet, NOW + passed, seeds=seeds(10_000, 5 * passed, 0))
         rate = rates(fleet.curves, NOW + 600, 60)
-        assert rate.done == pytest.approx(5)
+        assert rate["done"] == pytest.approx(5)
 
 
 def test_a_new_process_counts_from_its_start_and_an_old_one_from_now() -> None:
@@ -190,7 +190,7 @@ def test_a_new_process_counts_from_its_start_and_an_old_one_from_now() -> None:
     started = snapshot()["started_at"]
     told(fleet, NOW, 1, started_at=started, seeds=seeds(1000, 1000, 0))  # 100 s old
     rate = rates(fleet.curves, NOW, 60)
-    assert rate.done == pytest.approx(10)
+    assert rate["done"] == pytest.approx(10)
     old = Fleet()
     told(old, NOW, started_at="2020-01-01T00:00:00+00:00", seeds=seeds(10**9, 10**9, 0))
     assert rates(old.curves, NOW + 10, 60) is None
