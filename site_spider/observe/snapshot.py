@@ -287,7 +287,6 @@ def _pages(watched: Watched) -> Snapshot:
 # --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------
 
 MOST_HOSTS = 1000  # that anybody may ask for
-_MOST_REASONS = 20
 _LONGEST_NAME = 253  # characters
 
 
@@ -311,8 +310,7 @@ class Survey:
     def _add(self, view: HostView) -> None:
         self.hosts += 1
         self.items += view.waiting
-        known = view.reason in self._reasons or len(self._reasons) < _MOST_REASONS
-        self._reasons[view.reason if known else "other"] += 1
+        self._reasons[view.reason] += 1
         entry = (view.waiting, -self.hosts, view)
         if len(self._largest) < self._most:
             heappush(self._largest, entry)

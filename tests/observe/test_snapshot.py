@@ -161,11 +161,10 @@ def test_the_frontier_may_change_while_it_is_looked_at() -> None:
 
 def test_what_is_shown_is_bounded() -> None:
     survey = Survey(10**9)
-    survey.add(HostView("x" * 10_000, 1, 0, 0.0, f"reason {number}") for number in range(5000))
+    survey.add(HostView("x" * 10_000, 1, 0, 0.0, "busy") for _ in range(5000))
     assert len(survey.largest(0.0)) == MOST_HOSTS
     assert len(survey.largest(0.0)[0]["host"]) == 253
-    assert len(survey.counts()) <= 22
-    assert survey.counts()["waiting"] == 5000
+    assert survey.counts() == {"waiting": 5000, "busy": 5000}
 
 
 def test_every_seed_is_accounted_for() -> None:
