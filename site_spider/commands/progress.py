@@ -156,18 +156,15 @@ class Lines:
         self._said: Report | None = None
         self._say_at = 0.0
 
-    def show(self, report: Report) -> None:
+    def show(self, report: Report, *, is_last: bool = False) -> None:
         changed = self._said is None or self._said.total != report.total
-        if changed and runtime.monotonic() >= self._say_at:
-            self.end(report)
+        if is_last or (changed and runtime.monotonic() >= self._say_at):
+            self._said = report
+            self._say(report)
             self._say_at = runtime.monotonic() + self._gap_seconds
 
     def interrupt(self) -> None:
         """Something else will be printed."""
-
-    def end(self, report: Report) -> None:
-        self._said = report
-        self._say(report)
 
 
 class LiveLine(Lines):
@@ -176,16 +173,12 @@ class LiveLine(Lines):
     def __init__(self) -> None:
         super().__init__(self.show)
 
-    def show(self, report: Report) -> None:
+    def show(self, report: Report, *, is_last: bool = False) -> None:
         text = cut(line(report), shutil.get_terminal_size().columns - 1)
-        print(f"\r\x1b[K{text}", end="", flush=True)
+        print(f"\r\x1b[K{text}", end="\n" if is_last else "", flush=True)
 
     def interrupt(self) -> None:
         print("\r\x1b[K", end="", flush=True)
-
-    def end(self, report: Report) -> None:
-        self.show(report)
-        print(flush=True)
 
 
 @dataclass(slots=True)
@@ -207,7 +200,7 @@ class Watch:
         before: Report | None = None
         for report in self._reports():
             if report.total.is_done and before is not None and before.ends == report.ends and not self._is_telling():
-                self.voice.end(report)
+                self.voice.show(report, is_last=True)
                 return
             self.voice.show(report)
             self._look_for_owners(report)

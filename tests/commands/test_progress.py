@@ -28,8 +28,8 @@ def watched(*outcomes: Report | Exception) -> tuple[Mock, list[str]]:
     return voice, said
 
 
-def lags(told: Mock) -> list[int]:
-    return [call.args[0].total.lag for call in told.call_args_list]
+def lags(told: Mock, *, is_last: bool) -> list[int]:
+    return [call.args[0].total.lag for call in told.call_args_list if bool(call.kwargs) is is_last]
 
 
 def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: 
 )
 def test_two_looks_alike_without_lag_end_the_watch(reports: list[Report], shown: list[int]) -> None:
     voice, said = watched(*reports)
-    assert (lags(voice.show), lags(voice.end), said) == (shown, [0], [])
+    assert (lags(voice.show, is_last=False), lags(voice.show, is_last=True), said) == (shown, [0], [])
 
 
 @pytest.mark.parametrize(("seconds", "spare", "said"), [(30, 0, ""), (0, 2, "Not told within 0 s is the end of a, b")])
@@ -98,7 +98,7 @@ def test_lines_are_said_when_something_has_changed() -> None:
     seldom = Lines(lambda found: said.append(found.total.lag), gap_seconds=3600)
     seldom.show(report(3))
     seldom.show(report(2))
-    seldom.end(report(0))
+    seldom.show(report(0), is_last=True)
     assert said == [5, 4, 3, 0]
 
 
@@ -107,7 +107,7 @@ def test_a_live_line_is_drawn_over(capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setenv("COLUMNS", "20")
     live = LiveLine()
     live.show(report(5))
-    live.end(report(0))
+    live.show(report(0), is_last=True)
     first, second = capsys.readouterr().out.removesuffix("\n").split("\r\x1b[K")[1:]
     assert first == "done 10, in flight…"
     assert len(second) == 19
