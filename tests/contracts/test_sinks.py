@@ -360,6 +360,7 @@ def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
         "price": 12.5,
         "tags": [{"b": [1, None]}],
         "url_id": "mine, too",
+        "language": ["en", "fr"],
         "absent": "Ann, Bo",
         "body_bytes": "12 kB",
         "empty": None,

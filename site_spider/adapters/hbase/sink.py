@@ -123,7 +123,8 @@ class RowLayout:
             else:
                 name = column.removeprefix(PREFIX).decode("utf-8", "replace")
                 text = value.decode("utf-8", "replace")
-                document[name] = (text or None) if name in self._texts else _read(text)
+                is_text = name in self._texts and not (of_item and text[:1] in ("[", "{"))
+                document[name] = (text or None) if is_text else _read(text)
         return {name: document[name] for name in _FIELDS if name in document} | document
 
 
