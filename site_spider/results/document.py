@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from hashlib import sha1
 from io import BytesIO
 from json.encoder import encode_basestring as quoted
 from math import isfinite
@@ -27,7 +28,7 @@ from uuid import UUID
 import orjson
 from itemadapter import ItemAdapter
 from scrapy import Request
-from scrapy.http import Headers, Response
+from scrapy.http import Headers, Response, TextResponse
 
 from site_spider import meta_keys, options, runtime
 from site_spider.contracts.sink import Record
@@ -356,6 +357,7 @@ def written(document: Mapping[str, Any], names: Fields) -> dict[str, Any]:
 # --- What is known of a page besides its response: the seed it belongs to, and where it stands in its tree
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_MOST_COMPARED = 50_000  # bytes of a page without a document
 
 
 class SeedPage(NamedTuple):
@@ -400,11 +402,16 @@ def page_of_job(job: Job) -> SeedPage:
 
 
 def unstored(job: Job) -> Mapping[str, Any]:
-    """What is counted of a page that was answered, and that nobody wants a document of."""
+    """What is counted of a page that was answered, and that nobody wants a document of; a small one may be a trap."""
     answer = job.answer
     if isinstance(answer, Result):
         return answer.document()
-    return {"url_id": job.url_id, "status": answer.status, "response_size": len(answer.body)}
+    body, is_text = answer.body, isinstance(answer, TextResponse)
+    said = {"url_id": job.url_id, "status": answer.status, "method": job.method, "response_size": len(body)}
+    if len(body) > _MOST_COMPARED:
+        return said
+    body_hash = sha1(body, usedforsecurity=False).hexdigest()
+    return {**said, "body": answer.text if is_text else None, "body_hash": body_hash}
 
 
 # --- What a result says of the answer, and of the attempts before it -------------------------------------

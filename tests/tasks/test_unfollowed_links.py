@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date, timedelta
 from inspect import isawaitable
 from pathlib import Path
@@ -19,6 +20,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.ledger.completion import Job
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import url_rules
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.traps import _FIRST, _REST, Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
@@ -139,6 +141,21 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     facts = desk(tmp_path).overview().of("t")
     assert facts.document()["traps"] == {"h.test/day/N": refused}
     assert events(tmp_path)[0]["reasons"] == {"trap h.test/day/N": refused}
+
+
+class OwnItemSpider(SeedSpider):
+    page_results = False
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"a": 1}
+        yield from response.follow_all(css="a")
+
+
+def test_a_trap_ends_where_nobody_wants_the_results_of_its_pages(tmp_path: Path, site: dict[str, Any]) -> None:
+    site["*"] = lambda path: f"2031-03-04 {day(path)}"
+    crawled = crawl(tmp_path, [seed("/day/1")], OwnItemSpider, DEPTH_LIMIT=90, CONCURRENT_REQUESTS=1)
+    assert crawled.stats["links/refused/trap"] > 0
+    assert 50 <= len(crawled.items) < 100
 
 
 class Page(NamedTuple):
