@@ -129,6 +129,7 @@ class FollowedFile(Generic[_Read]):
     def look(self) -> BadSource | None:
         """Take the file if it has changed; returns what is bad, once for each change."""
         if (stamp := _stamp(self.path)) == self._stamp:
+            self._said = ""
             return None
         try:
             self.content = read_with(self.path, self._parser)

@@ -156,6 +156,19 @@ def test_a_wrong_change_leaves_the_rules_as_they_were_and_is_said_once(tmp_path:
     assert changed("h.test: {}") == [(False, None)] * 2
 
 
+def test_a_link_that_leads_nowhere_is_said_each_time(tmp_path: Path) -> None:
+    """As of a mounted ConfigMap, whose file is the same when the link leads there again."""
+    (tmp_path / "rules").write_text("h.test: {deny: [/a]}")
+    link = tmp_path / "link"
+    link.symlink_to("rules")
+    file, said = UrlRulesFile.open({"SITE_URL_RULES": str(link)}), list[bool]()
+    for target in ("none", "rules", "none"):
+        link.unlink()
+        link.symlink_to(target)
+        said.append(file.look() is not None)
+    assert said == [True, False, True]
+
+
 def test_a_change_that_comes_while_too_many_files_are_open_is_taken_later(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("h.test: {deny: [/a]}")
