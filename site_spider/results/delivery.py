@@ -162,9 +162,7 @@ class Delivery:
 
     def takes(self, most_bytes: int) -> bool:
         """Whether it is available, and less than so much waits for it."""
-        batcher = self._batcher
-        is_there = batcher.unavailable_since is None and self._hearing.silent_since is None
-        return is_there and batcher.backlog_bytes < most_bytes
+        return self._away_since is None and self._batcher.backlog_bytes < most_bytes
 
     @property
     def _away_since(self) -> float | None:

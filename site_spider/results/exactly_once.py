@@ -175,8 +175,6 @@ class ExactlyOnce(SeedListener, Commits):
 
     fenced = ended  # its next owner stores its results
 
-    # --- what becomes of trees --------------------------------------------------------------------
-
     def _drop(self, entries: Sequence[SeedInFlight]) -> None:
         for entry in entries:
             self._completion.repeats.broken(entry)  # should it come back, it has to be done anew

@@ -132,11 +132,6 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
             yield index, added
 
 
-def has_field(answer: object, field: str) -> bool:
-    """Whether an index, in an answer about mappings, has this field."""
-    return any(field in (within(mappings, "properties") or ()) for _, mappings in _mappings(answer))
-
-
 def not_mapped(reason: str) -> str:
     """The field for which a strict mapping refused a document; empty when it was for another reason.
 
@@ -184,15 +179,12 @@ class IndexPreparation:
 
     def __init__(self, options: ElasticsearchOptions, index: str, template: IndexTemplate) -> None:
         self._options, self._index, self._template = options, index, template
-        self._has_text = False
 
     def run(self, client: Elasticsearch) -> bool:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
         with self._refusing():
             self._check_server(client)
-            self._has_text = self._install_template(client)
-            self._adjust_index(client)
-        return self._has_text
+            return self._adjust_index(client, has_text=self._install_template(client))
 
     def check(self, client: Elasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
@@ -280,12 +272,12 @@ class IndexPreparation:
             )
         return content
 
-    def _adjust_index(self, client: Elasticsearch) -> None:
-        """Of an index that was there before."""
+    def _adjust_index(self, client: Elasticsearch, *, has_text: bool) -> bool:
+        """Of an index that was there before; whether it has the field for texts, or a new one will."""
         wanted = dict(self._template.properties)
         if META not in wanted:  # nothing of producers' is in it
-            return
-        if self._has_text:
+            return has_text
+        if has_text:
             wanted[TEXT] = {"type": "text"}
         try:
             found = client.options(ignore_status=404).indices.get_mapping(index=self._index)
@@ -295,8 +287,9 @@ class IndexPreparation:
             for index, added in added_fields(found.body, wanted):
                 client.indices.put_mapping(index=index, properties=added)
                 logger.info("Index %s has the new fields %s.", shown(index), ", ".join(added))
-            self._has_text = self._has_text or has_field(found.body, TEXT)
+            return has_text or any(TEXT in (within(one, "properties") or ()) for _, one in _mappings(found.body))
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
             logger.info("The mapping of %s stays as it is: %s", self._index, explained(error))
+            return has_text

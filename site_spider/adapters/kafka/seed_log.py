@@ -292,7 +292,6 @@ class KafkaSeedLog(SeedLog):
         self._topics = topics or {}  # of results in transactions
         self._config = config
         self._words = LastErrors(config.brokers)
-        self._kept: set[str] = set()  # topics that are there, with a retention
         self._admin = self._config.made(AdminClient, self._config.admin(self._words))
 
     @classmethod
@@ -330,12 +329,10 @@ class KafkaSeedLog(SeedLog):
 
     def keep(self, topic: str, seconds: float) -> None:
         """Kafka itself lets old messages go."""
-        if topic not in self._kept:
-            kept_ms = int(seconds * 1000)
-            # the segment that is written to is never let go
-            config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
-            self._create(NewTopic(topic, 1, -1, config=config))
-            self._kept.add(topic)
+        kept_ms = int(seconds * 1000)
+        # the segment that is written to is never let go
+        config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
+        self._create(NewTopic(topic, 1, -1, config=config))
 
     def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
         partitions = self._partitions(topic)
