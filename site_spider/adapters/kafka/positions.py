@@ -50,9 +50,11 @@ class KafkaCommits:
 
     def wait(self, client: Consumer, positions: Mapping[Partition, Position]) -> None:
         try:
-            self._check(client.commit(offsets=_raw(positions), asynchronous=False) or [])
+            answers = client.commit(offsets=_raw(positions), asynchronous=False) or []
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
+        if failed := _error_in(answers):
+            raise self._refused(failed)
 
     def begin(self, client: Consumer, positions: Mapping[Partition, Position], answered: Answered) -> None:
         self._pending = _Unanswered(positions, answered, runtime.monotonic())
@@ -65,14 +67,8 @@ class KafkaCommits:
         """The client's `on_commit`: called in its poll, for each commit that was begun."""
         if self._pending is None or (partitions and not _is_same(partitions, self._pending.positions)):
             return  # of an earlier one, or one that was waited for
-        try:
-            if error is not None:
-                raise self._refused(error)
-            self._check(partitions)
-        except LogUnavailable as failed:
-            self._answer(failed)
-        else:
-            self._answer(None)
+        failed = error or _error_in(partitions)
+        self._answer(self._refused(failed) if failed else None)
 
     def drop(self) -> None:
         """The client is of no more use: nothing will be answered."""
@@ -83,11 +79,6 @@ class KafkaCommits:
         if pending is not None:
             pending.answered(answer)
 
-    def _check(self, answers: Iterable[TopicPartition]) -> None:
-        for answer in answers:
-            if answer.error:
-                raise self._refused(answer.error)
-
     def _refused(self, error: KafkaError) -> LogUnavailable:
         said = f"Kafka refused a commit of group {self._group}: {error.str()}"
         if error.code() in _REBALANCING:
@@ -97,6 +88,10 @@ class KafkaCommits:
         if error.code() < 0:  # the client's own words
             return LogSilent(f"Kafka did not answer a commit of group {self._group}: {error.str()}.")
         return LogUnavailable(f"{said} (trying again may help).")
+
+
+def _error_in(answers: Iterable[TopicPartition]) -> KafkaError | None:
+    return next((answer.error for answer in answers if answer.error), None)
 
 
 def _raw(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
@@ -137,9 +132,8 @@ def ask_ids(admin: AdminClient, topics: Iterable[str], timeout_seconds: float) -
 def committed_by(client: Consumer, wanted: list[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
     """What the group of a client has committed. Raises KafkaException, for one of them, too."""
     answers = client.committed(wanted, timeout=timeout_seconds)
-    for answer in answers:
-        if answer.error:
-            raise KafkaException(answer.error)
+    if error := _error_in(answers):
+        raise KafkaException(error)
     return answers
 
 
