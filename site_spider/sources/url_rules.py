@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -130,7 +130,8 @@ class HostRules(Part):
 
 _HOST = r"^(\*|[0-9a-f]*:[0-9a-f]*:[0-9a-f:]*|(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?)$"
 _Host = Annotated[str, StringConstraints(pattern=_HOST)]
-_FILE, _LIST = TypeAdapter(dict[_Host, HostRules]), TypeAdapter(_List)
+_LIST = TypeAdapter(_List)
+_parse = partial(parse, root=HostRules, read=TypeAdapter(dict[_Host, HostRules]).validate_python)
 
 
 class Matcher:
@@ -217,7 +218,7 @@ class UrlRulesFile:
 
     def __init__(self, deny: UrlList, allow: UrlList, path: Path | None) -> None:
         self._deny, self._allow = deny, allow
-        self._file = None if path is None else FollowedFile(path, _hosts)
+        self._file = None if path is None else FollowedFile(path, _parse)
         self.rules = UrlRules(deny, allow, {})
 
     @classmethod
@@ -248,10 +249,6 @@ class UrlRulesFile:
                 logger.error("%s cannot be used; what it said before counts: %s", FILE, bad.in_one_line)
             elif self.rules is not before:
                 logger.info("%s: %s was read", FILE, self._file.path)
-
-
-def _hosts(raw: bytes, path: Path) -> dict[str, HostRules]:
-    return parse(raw, path, HostRules, _FILE.validate_python)
 
 
 def _list_of(settings: SettingsView, name: str) -> UrlList:
