@@ -488,12 +488,7 @@ class SeedSpider(Spider):
 
     async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
-        turns, requests = self._turns, list[Request]()
-        for some in links:
-            if not turns.has_time():
-                await turns.time()
-            requests += self._requests(some, anchor, job)
-        return requests
+        return [*chain(*await self._turns.take([*self._requests(some, anchor, job)] for some in links))]
 
     def _requests(
         self,
