@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -45,10 +46,7 @@ from site_spider.tasks.tracker import Control
 
 class _Parked(NamedTuple):
     task_id: str
-    origin: str
-    key: bytes | None
-    value: bytes
-    headers: Headers
+    send_on: Callable[[], Future[MessagePlace]]  # to where it came from
     done: Future[Any]
     task: Task | None  # as declared when it was parked
     number: int = 0
@@ -77,7 +75,8 @@ class Parking:
     _unproved: dict[str, deque[_Parked]] = field(default_factory=dict)  # by task
 
     def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
-        parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
+        send_on = partial(self._producer.send, origin, key, value, ((MOVED, b""), *carried(headers)))
+        parked = _Parked(task_id, send_on, Future(), self._states.board.task(task_id))
         whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
         sent = self._producer.send(self.topic, key, value, [*whose, *carried(headers)])
         self._background.when_done(sent, self._durable, parked)
@@ -89,7 +88,7 @@ class Parking:
             return
         state = self._states.of(parked.task_id)
         if state is None:  # it was forgotten meanwhile
-            self._send_on(parked)
+            self._background.when_done(parked.send_on(), self._is_back, parked)
             return
         numbered = parked._replace(number=state.count("parked"), place=sent.result())
         self._unproved.setdefault(parked.task_id, deque()).append(numbered)
@@ -107,7 +106,7 @@ class Parking:
                 else:
                     if state is not None:
                         state.count("sent_on")
-                    self._send_on(parked)
+                    self._background.when_done(parked.send_on(), self._is_back, parked)
             if not waiting:
                 del self._unproved[task_id]
 
@@ -116,11 +115,6 @@ class Parking:
         if self._tell_place is not None and place is not None:
             self._tell_place(parked.task_id, place)
         parked.done.set_result(None)
-
-    def _send_on(self, parked: _Parked) -> None:
-        headers = ((MOVED, b""), *carried(parked.headers))
-        sent = self._producer.send(parked.origin, parked.key, parked.value, headers)
-        self._background.when_done(sent, self._is_back, parked)
 
     def _is_back(self, sent: Future[MessagePlace], parked: _Parked) -> None:
         if (error := sent.exception()) is not None:
