@@ -88,8 +88,7 @@ class Load:
     def ended(self, entry: SeedInFlight) -> None:
         self.seed_bytes -= entry.size_bytes
 
-    def fenced(self, entry: SeedInFlight) -> None:
-        self.ended(entry)
+    fenced = ended
 
     def count_sending(self, by: int, size_bytes: int) -> None:
         """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""

@@ -156,19 +156,13 @@ class _Returning:
         return mine
 
     def _free(self, task_ids: Collection[str]) -> tuple[Board, set[str]]:
-        before: dict[str, str] = {}
-        still_at = 0.0
+        since: dict[tuple[str, str], float] = {}  # when it was first seen who is at work for a task
         while True:
-            board = read_board(self._log, self._topics.tasks)
-            at_work = {task_id: board.returned(task_id).by for task_id in task_ids}
-            free = {task_id for task_id, by in at_work.items() if not by}
-            is_still = bool(before) and runtime.monotonic() > still_at
-            if not free and is_still:
-                free = {task_id for task_id, by in at_work.items() if by == before[task_id]}
-            if free:
+            board, now = read_board(self._log, self._topics.tasks), runtime.monotonic()
+            since = {one: since.get(one, now) for one in ((each, board.returned(each).by) for each in task_ids)}
+            free = {task_id for task_id, by in since if not by}
+            if free := free or {task_id for (task_id, _), at in since.items() if now - at > _STILL_SECONDS}:
                 return board, free
-            if not before or is_still:
-                before, still_at = at_work, runtime.monotonic() + _STILL_SECONDS
             runtime.sleep(_LOOK_SECONDS)
 
     def _by(self) -> str:
