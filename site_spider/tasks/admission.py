@@ -58,7 +58,7 @@ class TaskAdmission:
 
     def sort(self) -> None:
         """Take out of the seed queue what is not to begin."""
-        if taken := self._queues.seeds.remove(self._is_unwelcome):
+        if taken := self._queues.seeds.remove(self._has_to_leave):
             self._line.extend(taken)
             self._work_soon()
 
@@ -80,9 +80,8 @@ class TaskAdmission:
         return True
 
     def begins(self, request: Request, job: Job) -> None:
-        if (state := self.states.of(job.seed.task_id)) is None:
-            return
-        if not _is_counted(request):
+        state = self.states.of(job.seed.task_id)
+        if state is None or not _is_counted(request):
             return
         state.count("begun")
         if job.parent is None and job.seed.spilled is None:
@@ -114,9 +113,11 @@ class TaskAdmission:
         if state.left <= 0 and state.look(self.states.board):
             self.changed({state.task.task_id})
 
-    def _is_unwelcome(self, waiting: SeedInFlight) -> bool:
-        state = self.states.of(waiting.seed.task_id)
-        return state is not None and (state.phase.name != "running" or not state.rules.takes(waiting.seed))
+    def _has_to_leave(self, waiter: Waiter) -> bool:
+        state = self.states.of(_task_id(waiter))
+        if state is None or (isinstance(waiter, Request) and waiter.meta.get(meta_keys.STAYS)):
+            return False
+        return state.phase.name != "running" or not _is_allowed(state, waiter)
 
     # --- what leaves ----------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class TaskAdmission:
         while self._sweeps or self._line:
             swept, self._sweeps = self._sweeps, set()
             if swept:
-                async for waiter in self._queues.take_out(partial(self._has_to_leave, swept)):
+                async for waiter in self._queues.take_out(partial(self._is_swept, swept)):
                     self._deal(waiter)
             else:
                 self._deal(self._line.popleft())
@@ -137,13 +138,8 @@ class TaskAdmission:
                     await turns.time()
         self._queues.room.wake()
 
-    def _has_to_leave(self, swept: Collection[str], waiter: Waiter) -> bool:
-        task_id = _task_id(waiter)
-        if task_id not in swept or (state := self.states.of(task_id)) is None:
-            return False
-        if isinstance(waiter, Request) and waiter.meta.get(meta_keys.STAYS):
-            return False
-        return state.phase.name != "running" or not _is_allowed(state, waiter)
+    def _is_swept(self, swept: Collection[str], waiter: Waiter) -> bool:
+        return _task_id(waiter) in swept and self._has_to_leave(waiter)
 
     def _deal(self, waiter: Waiter) -> None:
         if is_fenced(waiter):
