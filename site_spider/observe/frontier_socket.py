@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import LogName
+from site_spider.contracts.seed_log import SeedLog, name_of
 from site_spider.errors import SiteSpiderError
 from site_spider.observe.snapshot import MOST_HOSTS, Snapshot, Watched, snapshot
 
@@ -165,9 +165,10 @@ _SECONDS = 5.0  # for the question, and for taking the answer
 class FrontierServer:
     """That it cannot listen never holds up a crawl."""
 
-    def __init__(self, watched: Watched, measured: Callable[[], Awaitable[Snapshot]], log_name: LogName) -> None:
+    def __init__(self, watched: Watched, measured: Callable[[], Awaitable[Snapshot]], log: SeedLog) -> None:
         self._watched = watched
-        self._log_name = log_name
+        self._log = log
+        self._log_name: dict[str, str] = {}
         self._measured = measured
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
@@ -182,6 +183,7 @@ class FrontierServer:
 
     async def _listen(self) -> None:
         try:
+            self._log_name = (await asyncio.to_thread(name_of, self._log))._asdict()
             await asyncio.to_thread(remove_stale)
             path = await asyncio.to_thread(new_path)
             # nobody listens before this is known here: the start may be cancelled wherever it waits
@@ -237,7 +239,7 @@ class FrontierServer:
 
     async def _document(self, question: bytes) -> dict[str, Any]:
         hosts = question.strip()
-        log = {"log": self._log_name._asdict()}
+        log = {"log": self._log_name}
         if hosts == METRICS_QUESTION:
             return await self._measured() | log
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:

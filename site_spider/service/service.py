@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +22,6 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.python import global_object_name
 
 from site_spider import options, runtime
-from site_spider.contracts.seed_log import LogName, name_of
 from site_spider.download import descriptors
 from site_spider.download.bodies import give_back_large_blocks
 from site_spider.download.names import guard_reactor
@@ -199,18 +197,16 @@ class SeedService:
     async def _stores(self, config: ServiceSettings) -> Stores:
         """What the settings name, when the seed log is there and lets us use it."""
         wait_seconds, stores = config.startup_wait_seconds, self._named()
-        log = stores.log
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
-        await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
-        await asyncio.to_thread(check_rights, log, config, self._crawler.settings)
-        return replace(stores, log_name=await asyncio.to_thread(name_of, log))
+        await until_there(lambda: asyncio.to_thread(stores.log.check, 5.0), LogUnavailable, wait_seconds, away)
+        await asyncio.to_thread(check_rights, stores.log, config, self._crawler.settings)
+        return stores
 
     def _named(self) -> Stores:
         settings = self._crawler.settings
         sinks, item_sinks = plugins.sinks(settings), plugins.sinks(settings, of_items=True)
         statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
-        name = LogName("", log.address)
-        return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots)
+        return Stores(log, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots)
 
     @classmethod
     async def rehearse(cls, crawler: Crawler, arguments: Mapping[str, str]) -> Stores:

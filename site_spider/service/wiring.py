@@ -20,7 +20,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime, signed_post
-from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, pages_of
@@ -300,7 +300,7 @@ class Parts:
         plan = StatisticsPlan(settings, statistics_id(settings, identity))
         self.statistics = Statistics(watched, deliveries, topic, plan, background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
-        self.server = FrontierServer(watched, measurements.measured, stores.log_name) if has_socket else None
+        self.server = FrontierServer(watched, measurements.measured, stores.log) if has_socket else None
 
         # what Scrapy has constructed and works with them
         robots = () if politeness.robots is None else (politeness.robots,)
@@ -358,7 +358,6 @@ class Stores:
     """What settings name, not yet opened."""
 
     log: SeedLog
-    log_name: LogName
     sinks: Sequence[Sink]
     item_sinks: Sequence[Sink]
     statistics: Sequence[StatisticsStore]

@@ -18,7 +18,6 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.commands import frontier as command
-from site_spider.contracts.seed_log import LogName
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
 from site_spider.observe import frontier_socket as frontier_sockets
@@ -70,7 +69,7 @@ def test_a_crawl_that_fails_as_it_opens_leaves_nobody_listening(
     async def scenario(is_cancelled: bool) -> bool:
         """Whether it was cancelled, or closed as it opened, at each step, up to the last."""
         for steps in range(100):
-            server = FrontierServer(SimpleNamespace(), at_once, LogName("", ""))  # type: ignore[arg-type]
+            server = FrontierServer(SimpleNamespace(), at_once, SimpleNamespace(identity=str, address=""))  # type: ignore[arg-type]
             opening = asyncio.create_task(server.open())
             for _ in range(steps):
                 await asyncio.sleep(0)
