@@ -87,7 +87,6 @@ class _Slot:
     process: subprocess.Popen[bytes] | None = None
     begins_at: float | None = None  # the next process, after a pause
     began: float = 0.0
-    starts: int = 0
     failures: int = 0
     is_refused: bool = False  # its last process could not use a setting
     is_leaving: bool = False
@@ -170,7 +169,6 @@ class Supervisor:
 
     def _start(self, slot: _Slot) -> None:
         slot.began, slot.begins_at, slot.is_leaving = time.monotonic(), None, False
-        slot.starts += 1
         self._starts[slot.number] += 1
         command = self._plan.crawler if slot.number else self._plan.watcher
         try:
@@ -269,7 +267,7 @@ class Supervisor:
         slot.is_refused = code in (CONFIG, USAGE)
         if slot.is_refused and not (was_added and self._has_others()):  # else it may have a port that is taken, say
             self._stop_all(code)  # the process has said why
-        elif code == UNAVAILABLE and slot.starts == 1 and not was_added:
+        elif code == UNAVAILABLE and self._starts[slot.number] == 1 and not was_added:
             self._stop_all(UNAVAILABLE)
         elif code in (SETUP, FAILED) and self._is_hopeless(slot):
             tries = self._plan.setup_tries
