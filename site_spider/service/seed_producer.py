@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -65,20 +65,13 @@ class SeedStream:
         while self._under_way:
             self._settle()
 
-    def abandon(self, timeout_seconds: float) -> None:
-        """Count what is durable after all, once something went wrong."""
-        while self._under_way:
-            future = self._under_way.popleft()[2]
-            try:
-                error = future.exception(timeout_seconds)
-            except TimeoutError:
-                return
-            if error is None:
-                self._answered(0, future)
-
     def end(self, *, closes: bool) -> None:
-        """No more is sent; `closes`: to the task by nobody."""
-        self.abandon(_LAST_CHANCE_SECONDS)
+        """No more is sent; `closes`: to the task by nobody. What is durable though something went wrong counts."""
+        with suppress(TimeoutError):
+            while self._under_way:
+                future = self._under_way.popleft()[2]
+                if future.exception(_LAST_CHANCE_SECONDS) is None:
+                    self._answered(0, future)
         if self._task is not None:
             self._task.end(closes=closes)
 

@@ -270,16 +270,17 @@ def test_a_log_that_gives_up_is_named_with_the_line() -> None:
     work.take(line(1, "http://a/"))
     with pytest.raises(LogUnavailable, match=r"line 2 could not be produced: gone"):
         work.take(line(2, "http://b/"))
-    work.abandon(0)
+    work.end(closes=False)
     assert work.produced == 1
 
 
-def test_abandoning_counts_what_is_durable_and_does_not_wait_for_the_rest() -> None:
+def test_an_end_counts_what_is_durable_and_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seed_producer, "_LAST_CHANCE_SECONDS", 0)
     producer = scripted()
     work = Seeding(producer, "t", print)
     for number in range(3):
         work.take(line(number))
     producer.open[0].set_result(None)
     producer.open[1].set_exception(LogUnavailable("gone"))
-    work.abandon(0)
+    work.end(closes=False)
     assert work.produced == 1
