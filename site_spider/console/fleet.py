@@ -220,13 +220,7 @@ def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 NOW_SECONDS = 60
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _WINDOWS = (60, 300, 900)  # whose rates make the range
-
-
-class Range(NamedTuple):
-    """Seconds, at the fastest and at the slowest of the rates of late."""
-
-    shortest: float
-    longest: float
+Range = tuple[float, float]  # seconds, at the fastest and at the slowest of these rates
 
 
 def rates(curves: Curves, until: float, seconds: float) -> dict[str, float] | None:
@@ -241,12 +235,12 @@ def rates(curves: Curves, until: float, seconds: float) -> dict[str, float] | No
 def time_left(curves: Curves, until: float, lag: int) -> Range | None:
     """The range for this lag, if no more seeds come; None while nothing gets done."""
     if lag == 0:
-        return Range(0.0, 0.0)
+        return 0.0, 0.0
     found = [rates(curves, until, seconds) for seconds in _WINDOWS]
     speeds = [rate[DONE] for rate in found if rate is not None and rate[DONE] > 0]
     if not speeds:
         return None
-    return Range(lag / max(speeds), lag / min(speeds))
+    return lag / max(speeds), lag / min(speeds)
 
 
 def duration(seconds: float) -> str:
@@ -266,7 +260,7 @@ def spoken(left: Range | None) -> str:
         return "unknown"
     rounded = (round(seconds / 60) * 60 if seconds > 120 else seconds for seconds in left)
     shortest, longest = map(duration, rounded)
-    if left.longest == 0:
+    if left[1] == 0:
         return "none"
     return shortest if shortest == longest else f"{shortest} to {longest}"
 

@@ -285,7 +285,7 @@ def _progress(view: View, *, is_held_up: bool) -> Document | None:
         **whole._asdict(),
         "partitions": len(view.log.partitions),
         "tiers": {topic: view.log.tiers.get(topic, _NOTHING)._asdict() for topic in view.topic.split(",")},
-        "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
+        "seconds_left": None if left is None else [round(seconds, 1) for seconds in left],
         "time_left": spoken(left),
     }
 

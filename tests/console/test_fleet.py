@@ -16,7 +16,6 @@ from site_spider.console.fleet import (
     Fleet,
     Life,
     LogView,
-    Range,
     View,
     Weight,
     duration,
@@ -213,10 +212,10 @@ def test_the_time_left_is_a_range() -> None:
     curves = Curves()
     for number in range(90):  # 10 a second, of late 5
         curves.add(number * 10, number * 10 + 10, {"done": 100.0 if number < 84 else 50.0})
-    left = time_left(curves, 900, 900)
-    assert left.longest == pytest.approx(180)
-    assert 90 < left.shortest < 100
-    assert time_left(curves, 900, 0) == Range(0, 0)
+    shortest, longest = time_left(curves, 900, 900)
+    assert longest == pytest.approx(180)
+    assert 90 < shortest < 100
+    assert time_left(curves, 900, 0) == (0, 0)
     assert time_left(Curves(), 900, 10) is None
 
 
@@ -232,7 +231,7 @@ def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
 
 
 def test_a_range_is_said_in_words() -> None:
-    ranges = [Range(60, 180), Range(60, 60), Range(0, 0), Range(419, 524), None]
+    ranges = [(60, 180), (60, 60), (0, 0), (419, 524), None]
     assert [*map(spoken, ranges)] == ["1 min to 3 min", "1 min", "none", "7 min to 9 min", "unknown"]
 
 
