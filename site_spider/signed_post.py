@@ -11,7 +11,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from w3lib.url import safe_url_string
@@ -22,14 +22,6 @@ _SECONDS = 15.0  # for all of one attempt
 _MOST_BYTES = 1_000  # of the answer
 _LONGEST_ERROR = 200
 
-
-class Posted(NamedTuple):
-    """`error` is empty when it was taken, `status` 0 when nothing answered."""
-
-    status: int
-    error: str
-
-
 MayReach = Callable[[str, str], bool]  # a host, and one of its addresses
 
 
@@ -38,16 +30,19 @@ def secret_of(keys: Sequence[bytes]) -> bytes:
     return hmac.new(keys[0], b"site_spider webhook", "sha256").hexdigest().encode() if keys else b""
 
 
-def post(url: str, event: Mapping[str, Any], secret: bytes, may_reach: MayReach, event_id: str | None = None) -> Posted:
-    """Try once; if there is a secret, the event is signed. Blocks for some seconds at most, and never raises."""
+def post(url: str, event: Mapping[str, Any], secret: bytes, may_reach: MayReach, event_id: str = "") -> tuple[int, str]:
+    """Try once; if there is a secret, the event is signed. Blocks for some seconds at most, and never raises.
+
+    Returns the status, 0 when nothing answered, and why it was not taken; empty when it was.
+    """
     deadline = runtime.monotonic() + _SECONDS
     try:
         parts = urlsplit(safe_url_string(url))
         sent = _request(parts, event, secret, event_id or f"{event['task_id']}.{event['generation']}")
         status = _status(_exchange(parts, sent, may_reach, deadline))
     except (OSError, ValueError) as error:
-        return Posted(0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
-    return Posted(status, "" if 200 <= status < 300 else f"HTTP {status}")
+        return 0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+    return status, "" if 200 <= status < 300 else f"HTTP {status}"
 
 
 def _request(url: SplitResult, event: Mapping[str, Any], secret: bytes, event_id: str) -> bytes:

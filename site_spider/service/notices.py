@@ -71,7 +71,7 @@ def _addresses(text: str) -> list[str]:
 
 
 def _post(url: str, secret: bytes, may_reach: signed_post.MayReach, said: Mapping[str, Any]) -> str:
-    return signed_post.post(url, said, secret, may_reach, f"{said['process']}.{said['number']}").error
+    return signed_post.post(url, said, secret, may_reach, f"{said['process']}.{said['number']}")[1]
 
 
 def _message(sent_by: str, names: list[str], said: Mapping[str, Any]) -> EmailMessage:

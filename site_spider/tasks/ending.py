@@ -244,7 +244,7 @@ class Noticed:
 
 
 class WebhookAttempt(NamedTuple):
-    """One attempt to send a webhook; status and error are those of signed_post.Posted."""
+    """One attempt to send a webhook; status and error are those of signed_post.post."""
 
     at_ms: Milliseconds
     status: Number
