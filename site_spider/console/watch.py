@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -43,13 +44,6 @@ _GAP_SECONDS = 30.0  # of the past, one snapshot of a process in so many is read
 _MOST_READ = 12_000  # in one look, beside the newest of each process
 
 
-class Heard(NamedTuple):
-    """A state, and when it was written, as far as this host can tell."""
-
-    at: float
-    state: ProcessState
-
-
 class History:
     """One thread at a time uses it."""
 
@@ -63,21 +57,21 @@ class History:
         self.said = ""  # of them
         self.has_left_out = False  # a process, in the last look
 
-    def look(self, now: float, known: Collection[str] = ()) -> list[Heard]:
+    def look(self, now: float, known: Collection[str] = ()) -> list[tuple[float, ProcessState]]:
         """What was written since the last look, in order of time; of known processes in any case.
 
-        Raises LogUnavailable, TopicMissing.
+        Each with when it was written, as far as this host can tell. Raises LogUnavailable, TopicMissing.
         """
         since = now - WINDOW_SECONDS
         messages, self._ahead = self._log.read(self._topic, self._next, int(since * 1000)), dict(self._next)
         earliest = max(since, self._looked_at)
-        found = sorted(self._heard(messages, earliest, now, known), key=lambda heard: heard.at)
+        found = sorted(self._heard(messages, earliest, now, known), key=itemgetter(0))
         self._looked_at, self._next = now, self._ahead  # else it is read again
         return found
 
     def _heard(
         self, messages: Iterator[Message], earliest: float, now: float, known: Collection[str]
-    ) -> Iterator[Heard]:
+    ) -> Iterator[tuple[float, ProcessState]]:
         thinned = _Thinned(known)
         for at, message in thinned(self._noted(messages)):
             try:
@@ -85,7 +79,7 @@ class History:
             except OddSnapshot as error:
                 self._refuse(message, str(error))
                 continue
-            yield Heard(min(max(at, earliest), now), state)
+            yield min(max(at, earliest), now), state
         self.has_left_out = thinned.has_left_out
 
     def _noted(self, messages: Iterator[Message]) -> Iterator[Message]:
@@ -428,9 +422,9 @@ class FleetWatch:
     async def _look_at_topic(self) -> None:
         heard = await asyncio.to_thread(self._history.look, runtime.time(), tuple(self.fleet.seen))
         self._say_left_out()
-        for number, each in enumerate(heard):
-            if each.state.group == self.group:
-                self.fleet.take(each.state, each.at)
+        for number, (at, state) in enumerate(heard):
+            if state.group == self.group:
+                self.fleet.take(state, at)
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
 

@@ -60,7 +60,7 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     assert len(history.look(time.time())) == 1
     assert history.look(time.time()) == []
     tell(log, snapshot(1, at=now + 1, waiting=77))
-    assert [heard.state.waiting for heard in history.look(time.time())] == [77]
+    assert [state.waiting for _, state in history.look(time.time())] == [77]
 
 
 def test_what_is_read_before_the_log_goes_away_is_read_again(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_what_is_read_before_the_log_goes_away_is_read_again(tmp_path: Path) -> 
     history = History(log, TOPICS.statistics, 10.0)
     with pytest.raises(LogUnavailable):
         history.look(now)
-    assert [heard.state.is_ended for heard in history.look(now)] == [True]
+    assert [state.is_ended for _, state in history.look(now)] == [True]
     assert history.look(now) == []
 
 
@@ -89,7 +89,7 @@ def test_an_hour_of_many_processes_is_thinned_and_ends_with_the_newest(tmp_path:
     log, now = LocalSeedLog(tmp_path), time.time()
     tell(log, *(snapshot(1, at=now + number, seeds=seeds(number, number, 0)) for number in range(50)))
     heard = History(log, TOPICS.statistics, 10.0).look(time.time())
-    assert [each.state.consumed for each in heard] == [0, 49]
+    assert [state.consumed for _, state in heard] == [0, 49]
 
 
 async def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) -> None:
