@@ -327,19 +327,14 @@ def doubts(*times: float) -> list[float]:
     return [round(seconds, 3) for seconds in found]
 
 
-def test_the_second_answer_of_a_connection_is_withheld_until_surplus_of_the_first_had_its_time() -> None:
+def test_second_answers_and_those_of_an_unusual_time_are_withheld_and_one_of_a_hundred() -> None:
+    """The second one of a connection until surplus of the first had its time, an unusual one for a usual time."""
     assert doubts(0.03, 0.03, 0.03, 0.032) == [0, 0.17, 0, 0]
     assert doubts(0.5, 0.5, 0.5) == [0, 0.13, 0]  # 1.25 of the usual time, and 5 ms, since the request
-
-
-def test_an_answer_of_an_unusual_time_is_withheld_for_a_usual_one() -> None:
     assert doubts(*[0.04] * 8, 0.02, 0.04, 0.08)[8:] == [0.055, 0, 0.055]
     assert doubts(*[3.0] * 8, 0.5)[8] == 1.0  # not for ever
     assert doubts(*[0.04] * 7, 0.03)[7] == 0  # what is usual is hardly known yet
     assert doubts(*[0.04] * 3, 0.02)[3] == 0.055
-
-
-def test_one_of_a_hundred_answers_is_withheld_in_any_case() -> None:
     found = doubts(*[0.04] * 301)
     assert [number for number, seconds in enumerate(found) if seconds] == [1, 100, 200, 300]
 

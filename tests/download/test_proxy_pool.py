@@ -6,8 +6,6 @@ from base64 import b64decode
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from site_spider.download.proxy_pool import (
     Attempt,
@@ -22,7 +20,6 @@ from site_spider.download.proxy_pool import (
 from tests.growth import CONSTANT, assert_grows
 
 A, B, C = (Proxy(f"http://{name}.test:3128") for name in "abc")
-chances = st.floats(0, 1, exclude_max=True)
 
 
 def taken(pool: ProxyPool, now: float, tried: tuple[Proxy, ...] = (), chance: float = 0.5) -> Attempt:
@@ -186,36 +183,3 @@ def test_a_new_list_keeps_the_health_of_what_stays() -> None:
     assert pool.resting(1) == 1
     assert taken(pool, 1).proxy == C
     assert len(pool) == 2
-
-
-steps = st.lists(st.tuples(st.sampled_from(["take", "end", "replace"]), chances, st.sampled_from(ProxyOutcome)))
-
-
-@given(steps)
-def test_whatever_happens_nothing_that_rests_is_taken(steps: list[tuple[str, float, ProxyOutcome]]) -> None:
-    """A model of the rests: `take` finds one exactly when one is free, and `next_at` is when that changes."""
-    pool, now = ProxyPool([A, B]), 0.0
-    under_way: list[Attempt] = []
-    rests_until = {A: 0.0, B: 0.0}
-    for step, chance, ending in steps:
-        now += chance * 20
-        if step == "replace":
-            pool.replace(rests_until)  # the same ones: nothing changes
-        elif step == "end" and under_way:
-            attempt = under_way.pop(int(chance * len(under_way)))
-            seconds = pool.end(attempt, ending, now)
-            if ending is ProxyOutcome.ANSWERED:
-                rests_until[attempt.proxy] = now
-            elif seconds:
-                rests_until[attempt.proxy] = now + seconds
-        elif step == "take":
-            resting = pool._health[A].rests or 0, pool._health[B].rests or 0
-            attempt = pool.take(now, (), chance)
-            assert (attempt is not None) == any(until <= now for until in rests_until.values())
-            if attempt is not None:
-                assert rests_until[attempt.proxy] <= now
-                if resting[0 if attempt.proxy == A else 1]:
-                    rests_until[attempt.proxy] = now + 30
-                under_way.append(attempt)
-            else:
-                assert pool.next_at(now) == max(now + 1, min(rests_until.values()))

@@ -42,15 +42,6 @@ def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float
     return [ending.done for ending in endings]
 
 
-def test_a_batch_is_due_by_count() -> None:
-    batcher = Batcher(LIMITS)
-    accept(batcher, "a", "b", "c")
-    assert batcher.take(0) is None
-    accept(batcher, "d", "e")
-    assert keys_of(batcher.take(0)) == ["a", "b", "c", "d"]
-    assert batcher.take(0) is None
-
-
 def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     """It leaves after the age limit, and `next_at` says when."""
     batcher = Batcher(LIMITS)

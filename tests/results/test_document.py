@@ -207,19 +207,13 @@ def test_a_failed_check_leaves_a_producers_values_under_any_name(field: str, nam
     assert stored[name] == "theirs"
 
 
-def test_fields_of_the_contract_are_always_written() -> None:
+def test_fields_of_the_contract_are_always_written_and_what_is_no_result_as_it_is() -> None:
+    """A null in a document of a pipeline of one's own is meant. Readers do not see the mark."""
     stored = {"status": 7, "headers": "x", "body": "x", "description": "x"}
     over = settled(stored, Result("a").document())
     assert {name: over[name] for name in stored} == dict.fromkeys(stored)
-
-
-def test_what_is_no_result_is_written_as_it_is() -> None:
-    """A document of a pipeline of one's own: a null in it is meant."""
     document = {"url_id": "a", "task_id": None}
     assert settled({"task_id": "x"}, document) is document
-
-
-def test_readers_do_not_see_the_mark() -> None:
     assert without_mark(dict(settled({}, NONE))) == NONE
 
 
@@ -253,8 +247,10 @@ def test_a_list_names_those_that_are_written_beside_the_contracts_and_a_mapping_
     assert chosen(value) == expected
 
 
-def test_two_fields_may_change_names() -> None:
+def test_two_fields_may_change_names_and_those_that_no_result_has_stay() -> None:
     assert chosen({"url": "final_url", "final_url": "url"})["final_url"] == "http://a/"
+    names = result_fields({"SITE_RESULT_FIELDS": "url"})
+    assert written({"url_id": "a", "mine": 1, "host": "x"}, names) == {"url_id": "a", "mine": 1}
 
 
 @pytest.mark.parametrize(
@@ -279,11 +275,6 @@ def test_what_cannot_be_is_refused(value: Any, said: str) -> None:
         result_fields({"SITE_RESULT_FIELDS": value})
     assert said in str(caught.value)
     assert "SITE_RESULT_FIELDS" in str(caught.value)
-
-
-def test_fields_that_no_result_has_stay() -> None:
-    names = result_fields({"SITE_RESULT_FIELDS": "url"})
-    assert written({"url_id": "a", "mine": 1, "host": "x"}, names) == {"url_id": "a", "mine": 1}
 
 
 async def _store(sink: LocalSink, document: dict[str, Any]) -> None:

@@ -244,38 +244,6 @@ def record(key: str, size_bytes: int = 100) -> Record:
     return Record(key, {}, size_bytes)
 
 
-async def test_a_seed_is_complete_when_its_transaction_is() -> None:
-    """Not when its last result is there, and not when the transaction is sent off."""
-    crawl = Crawl()
-    root = crawl.begin(0)
-    crawl.together.keep(root, record("a"))
-    crawl.run()
-    crawl.end(root.entry)
-    assert crawl.completion.ledger.in_flight == 1
-    crawl.thread.look()
-    assert crawl.completion.ledger.in_flight == 1
-    crawl.thread.reach_the_loop()
-    assert crawl.completion.ledger.in_flight == 0
-    assert crawl.thread.consumer.stored[-1] == ["a"]
-    assert crawl.committed[-1] == 1
-
-
-async def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_it() -> None:
-    """The positions that it was asked with are older than what is under way."""
-    crawl = Crawl()
-    root = crawl.begin(0)
-    crawl.together.keep(root, record("a"))
-    crawl.end(root.entry)
-    asked = crawl.completion.ledger.positions()
-    done: list[bool] = []
-    crawl.together.commit_first(asked, lambda: done.append(True))
-    assert asked[P].offset == 0
-    crawl.run()
-    assert not done
-    crawl.run()
-    assert (crawl.committed, done) == ([1, 1], [True])
-
-
 class BeginsTheNext(SeedListener):
     """Each seed that is complete lets another begin, and that has to be committed first."""
 

@@ -602,10 +602,14 @@ def test_a_webhook_does_not_reach_a_private_address(tmp_path: Path, receiver: Re
     assert [event["seeds"] for event in events(tmp_path)] == [{"total": 0}]
 
 
-@pytest.mark.parametrize(("part", "name"), [(webhooks, "tried"), (page_log.PageTable, "read")])
+@pytest.mark.parametrize(
+    ("part", "name", "event"),
+    [(webhooks, "tried", "done"), (page_log.PageTable, "read", "done"), (end_events, "close_for_all", "cancelled")],
+)
 def test_ends_that_are_to_be_told_are_not_idle(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, part: Any, name: str
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, part: Any, name: str, event: str
 ) -> None:
+    """Nor is a cancelled task that is being closed."""
     works = getattr(part, name)
 
     def slowly(*arguments: Any) -> Any:
@@ -613,25 +617,10 @@ def test_ends_that_are_to_be_told_are_not_idle(
         return works(*arguments)
 
     monkeypatch.setattr(part, name, slowly)
-    declare(tmp_path, webhook=receiver.url)
-    produce(tmp_path)
-    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5, SITE_ALLOW_PRIVATE_HOSTS=True)
-    assert attempts(tmp_path) == [204]
-
-
-def test_a_cancelled_task_that_is_being_closed_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end is to be told."""
-    works = end_events.close_for_all
-
-    def slowly(*arguments: Any) -> Any:
-        time.sleep(2)
-        return works(*arguments)
-
-    monkeypatch.setattr(end_events, "close_for_all", slowly)
-    produce(tmp_path, closes=False)
-    declare(tmp_path, state="cancelled")
-    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=1.5)
-    assert [event["event"] for event in events(tmp_path)] == ["cancelled"]
+    produce(tmp_path, closes=event == "done")
+    declare(tmp_path, webhook=receiver.url, state="cancelled" if event == "cancelled" else "running")
+    crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=1.5, SITE_ALLOW_PRIVATE_HOSTS=True)
+    assert ([told["event"] for told in events(tmp_path)], attempts(tmp_path)) == ([event], [204])
 
 
 def test_an_end_that_cannot_be_told_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,14 +214,8 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path, monkeypatch
     assert (unknown.returncode, "'x' is not known" in unknown.stderr, unknown.stdout) == (1, True, "")
     engine.produce(LocalSeedLog(tmp_path), "seeds", seeds(1, "x"))  # by a producer that says nothing of it
     assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 1
-    taken_back = Mock(
-        side_effect=[
-            found,
-            LogUnavailable("no answer"),
-            LogUnavailable("no answer"),
-            found | {"waiting": 0, "parked": 0},
-        ]
-    )
+    away = LogUnavailable("no answer")
+    taken_back = Mock(side_effect=[found, away, away, found | {"waiting": 0, "parked": 0}])
     monkeypatch.setattr(progress, "task_report", taken_back)
     monkeypatch.setattr(progress, "_TASK_SECONDS", 0.0)
     waited = project.scrapy("progress", "--task-id", "t", "--until-done")

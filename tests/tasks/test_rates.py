@@ -77,15 +77,6 @@ def record(key: bytes, value: bytes | None) -> Message:
     return Message(Partition("seeds.tasks", 0), 0, key, value, ())
 
 
-@pytest.mark.parametrize("rate", [5.0, 0.5, 200.0])
-@pytest.mark.parametrize("processes", [1, 2, 12])
-def test_a_task_of_one_host_has_its_rate_though_one_process_alone_has_it(rate: float, processes: int) -> None:
-    topic = Topic(rate, [1 / processes] * processes)
-    topic.processes[0].add(int(100 * rate))
-    topic.run(3)
-    assert topic.run(60 if rate < 5 else 20) == pytest.approx(rate, rel=0.1)
-
-
 @pytest.mark.parametrize("shares", [[0.5, 0.5], [1 / 8, 3 / 8, 4 / 8], [1 / 12] * 12])
 def test_a_rate_is_kept_where_all_have_enough(shares: list[float]) -> None:
     """From the first second on."""

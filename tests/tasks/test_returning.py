@@ -149,25 +149,17 @@ def test_what_was_parked_since_another_one_declared_the_task_comes_back(log: Log
     assert len(back(log)) == 6
 
 
-@pytest.mark.parametrize("offset", [5, 7, 8, 2**40])
-def test_a_record_that_names_a_later_offset_hides_nothing(
-    log: Log, caplog: pytest.LogCaptureFixture, offset: int
+@pytest.mark.parametrize(("offset", "topic_id"), [(5, ""), (7, ""), (8, ""), (2**40, ""), (4, "old")])
+def test_a_record_of_a_later_offset_or_of_a_topic_that_was_made_anew_hides_nothing(
+    log: Log, caplog: pytest.LogCaptureFixture, offset: int, topic_id: str
 ) -> None:
     park(log, 7)
-    say(log, note_key("t", RETURNED), Returned(offsets={"0": offset, "9": 0}))
+    log.parked_id = "new"
+    say(log, note_key("t", RETURNED), Returned(offsets={"0": offset, "9": 0}, topic_id=topic_id))
     assert desk(log).put_back("t") == 7
     assert sorted(back(log)) == [b"t p %d" % number for number in range(7)]
-    assert "read" in caplog.text
+    assert ("made anew" if topic_id else "read") in caplog.text
     assert desk(log).put_back("t") == 0
-
-
-def test_a_topic_that_was_made_anew_is_read_from_its_start(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Its messages are others, whatever offsets they have."""
-    park(log, 9)
-    log.parked_id = "new"
-    say(log, note_key("t", RETURNED), Returned(offsets={"0": 4}, topic_id="old", waited=0))
-    assert desk(log).put_back("t") == 9
-    assert "made anew" in caplog.text
 
 
 def test_what_is_not_there_stays_counted_and_is_looked_for_once(log: Log, caplog: pytest.LogCaptureFixture) -> None:

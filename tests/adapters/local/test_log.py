@@ -513,12 +513,6 @@ def test_every_partition_has_one_member_and_shares_differ_by_one(
     assert fair_share([], partitions, owners) == {}  # and nothing is divided by nothing
 
 
-@given(MEMBERS, PARTITIONS)
-def test_a_fair_share_is_left_alone(members: list[int], partitions: list[int]) -> None:
-    target = fair_share(members, partitions, {})
-    assert fair_share(members, partitions, target) == target
-
-
 @given(MEMBERS, PARTITIONS, OWNERS, st.randoms())
 def test_members_that_act_one_by_one_arrive_at_a_fair_share(
     members: list[int], partitions: list[int], owners: dict[int, int], random: object
