@@ -363,7 +363,7 @@ class Delivery:
         for answer in Answer:
             self.answers[answer.value] += answers.count(answer)
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
-        if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):
+        if Answer.ACKNOWLEDGED in answers:
             self.last_accept_at = runtime.time()
         for done, record, verdict in endings:
             if verdict.answer is Answer.REJECTED:

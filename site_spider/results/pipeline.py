@@ -423,23 +423,24 @@ async def _later(item: Any, sinks: Sinks) -> Any:
 # --- error signals: remembers what went wrong after a download, for the failure result ------------------
 
 
-class ErrorSignals:
-    """Listens to Scrapy's signals of errors."""
+def note_errors(manager: SignalManager) -> None:
+    """Listen to Scrapy's signals of errors."""
+    manager.connect(_spider_error, signal=signals.spider_error)
+    manager.connect(_item_error, signal=signals.item_error)
+    manager.connect(_item_dropped, signal=signals.item_dropped)
 
-    def __init__(self, manager: SignalManager) -> None:
-        manager.connect(self._spider_error, signal=signals.spider_error)
-        manager.connect(self._item_error, signal=signals.item_error)
-        manager.connect(self._item_dropped, signal=signals.item_dropped)
 
-    def _spider_error(self, failure: Failure, response: object) -> None:
-        _note(_raised(failure, "the spider"), response)
+def _spider_error(failure: Failure, response: object) -> None:
+    _note(_raised(failure, "the spider"), response)
 
-    def _item_error(self, item: object, failure: Failure, response: object) -> None:
-        _note(_raised(failure, "an item pipeline"), response, item)
 
-    def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
-        if (job := completion.current_job()) is not None and _is_result(item, job):  # nobody wants what else is dropped
-            _note(f"the item was dropped: {text_of(exception)}", response, item)
+def _item_error(item: object, failure: Failure, response: object) -> None:
+    _note(_raised(failure, "an item pipeline"), response, item)
+
+
+def _item_dropped(item: object, exception: BaseException, response: object) -> None:
+    if (job := completion.current_job()) is not None and _is_result(item, job):  # nobody wants what else is dropped
+        _note(f"the item was dropped: {text_of(exception)}", response, item)
 
 
 def _raised(failure: Failure, where: str) -> str:
@@ -574,7 +575,7 @@ async def _prepare(answer: Any, job: Job, prepare: Prepare) -> None:
 
 
 async def _prepare_failed(answer: Any, job: Job, prepare: Prepare, error: Exception) -> None:
-    """The reason is noted when nobody has an answer to the error: see ErrorSignals, which hear of no CloseSpider."""
+    """The reason is noted when nobody has an answer to the error: see note_errors, which hears of no CloseSpider."""
     job.error = type(error).__name__  # the page needs a result: see SeedSpider.page_result
     with suppress(Exception):  # what can be told without waiting is told later
         job.answer = await prepare(answer)

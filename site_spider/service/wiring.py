@@ -61,7 +61,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
-from site_spider.results.pipeline import Callbacks, DocumentForm, ErrorSignals, Results, Sinks
+from site_spider.results.pipeline import Callbacks, DocumentForm, Results, Sinks, note_errors
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
@@ -312,7 +312,7 @@ class Parts:
         registry.provide(crawler, TaskForms(tasks.states.form_of))
         engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
         engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
-        self.error_signals = ErrorSignals(crawler.signals)  # kept: Scrapy refers to its listeners weakly
+        note_errors(crawler.signals)
 
     async def show(self) -> None:
         """Show the crawl to others from now on. None of these parts holds it up."""

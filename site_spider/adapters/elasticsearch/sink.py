@@ -232,14 +232,6 @@ class TooLarge(NamedTuple):
 PROBE: Final = Update("site_spider-probe", b'{"update":{"_id":"site_spider-probe"}}\n{"doc":{}}\n')
 
 
-def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
-    """Raises SinkRejected."""
-    if action == "index":
-        return Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(document)))
-    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(document)))
-
-
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
@@ -351,7 +343,11 @@ class ElasticsearchIndex:
         if record.is_gone:
             return Update(key, b"%b\n" % encode({"delete": {"_id": key}}))
         try:
-            return update_of(key, self._as_stored(record.document), self._action)
+            document = encode(self._as_stored(record.document))
+            if self._action == "index":
+                return Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), document))
+            update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+            return Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, document))
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
 
