@@ -121,12 +121,14 @@ class Results(SeedListener):
         if job is not None:
             self._completion.tell("written", job, document)
             if url_id == job.url_id:
-                job.written, exchanges = True, job.exchanges
+                exchanges = job.exchanges
             elif document.get("additional_urls"):
                 document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
         document = written(document, self._form.fields)
         size_bytes = _size_bytes(document) + sum(one.size_bytes for one in exchanges)
         record = Record(url_id, document, size_bytes, exchanges=exchanges, is_gone=is_gone, names=self._names)
+        if job is not None:
+            job.written = job.written or url_id == job.url_id
         self._send(_Pending(self, job, record, failed=description is not None))
 
     def submit_item(self, record: Record, job: Job | None) -> None:

@@ -137,6 +137,19 @@ async def test_a_value_that_is_neither_true_nor_false_is_left_to_the_sinks() -> 
     await delivery.close(300)
 
 
+class Weightless:
+    def __sizeof__(self) -> int:
+        raise ValueError("it has no size")
+
+
+def test_a_document_that_cannot_be_made_a_record_counts_as_not_written() -> None:
+    """So its page gets a failure result."""
+    crawl = Crawl()
+    with pytest.raises(ValueError, match="no size"):
+        crawl.results.submit({"url_id": "a", "rows": [Weightless()]}, job_of(crawl.request))
+    assert not job_of(crawl.request).written
+
+
 # --- a result waits for its batch only while others are on their way -------------------------------------
 
 ALONE, SOON, SLOW = "http://a.test/alone", "http://b.test/quick", "http://c.test/slow"
