@@ -6,6 +6,7 @@ import asyncio
 import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Self, cast
 
 from scrapy.crawler import Crawler
@@ -32,16 +33,12 @@ class Lookups:
         self.seconds = Histogram()
         self._lock = runtime.Lock()  # lookups run on several threads
 
-    def count(self, outcome: str) -> None:
-        """One that took no time."""
+    def count(self, outcome: str, seconds: float | None = None) -> None:
+        """None: it took no time, because nobody was asked."""
         with self._lock:
             self.outcomes[outcome] += 1
-
-    def took(self, seconds: float, *, found: bool) -> None:
-        """One that asked the system."""
-        with self._lock:
-            self.outcomes["resolved" if found else "failed"] += 1
-            self.seconds.observe(seconds)
+            if seconds is not None:
+                self.seconds.observe(seconds)
 
 
 LOOKUPS: Final = Lookups()  # of the process, as the resolver is
@@ -79,10 +76,10 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
     _short.pop(host, None)
     if len(host) > _LONGEST_NAME:
         raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
-    began, found = runtime.perf_counter(), False
+    began, outcome = runtime.perf_counter(), "failed"
     try:
         addresses = _first_ones(socket.getaddrinfo(host, *arguments))
-        found = True
+        outcome = "resolved"
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     except OSError as error:
@@ -90,7 +87,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
             _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
     finally:
-        LOOKUPS.took(runtime.perf_counter() - began, found=found)
+        LOOKUPS.count(outcome, runtime.perf_counter() - began)
     return addresses
 
 
@@ -125,37 +122,33 @@ class PublicHostResolver:
         addressTypes: Sequence[type[IAddress]] | None = None,  # noqa: N803
         transportSemantics: str = "TCP",  # noqa: N803
     ) -> Any:
-        """Addresses of a host, private ones left out."""
+        """Addresses of a host. Private ones are left out, but for `addresses_of`, whose callers judge by themselves."""
         resolution = _Resolution(hostName)
         resolutionReceiver.resolutionBegan(resolution)
+        takes_private = self._allow_private or isinstance(resolutionReceiver, _Collector)
 
         def pass_on(found: list[Any]) -> None:
             for each in found:
-                if self._allow_private or is_public(each.host):
+                if takes_private or is_public(each.host):
                     resolutionReceiver.addressResolved(type(each)(each.type, each.host, portNumber))
             resolutionReceiver.resolutionComplete()
 
+        def learn(found: list[IAddress]) -> None:
+            if found := found[: _MOST_ADDRESSES * len(_FAMILIES)]:
+                self._known[hostName] = (self._reactor.seconds() + _TTL_SECONDS, found)
+            pass_on(found)
+
+        until, known = self._known.get(hostName, (0.0, []))
         if not self._allow_private and is_metadata_name(hostName):
             LOOKUPS.count("refused")
             pass_on([])
-        else:
-            self.all_addresses(pass_on, hostName, portNumber, addressTypes, transportSemantics)
-        return resolution
-
-    def all_addresses(self, done: Callable[[list[Any]], None], host: str, *more: Any) -> None:
-        """Hand over private ones, too, perhaps from the cache: for who judges them by itself."""
-
-        def learn(found: list[IAddress]) -> None:
-            if found := found[: _MOST_ADDRESSES * len(_FAMILIES)]:
-                self._known[host] = (self._reactor.seconds() + _TTL_SECONDS, found)
-            done(found)
-
-        until, known = self._known.get(host, (0.0, []))
-        if until > self._reactor.seconds():
+        elif until > self._reactor.seconds():
             LOOKUPS.count("cached")
-            done(known)
+            pass_on(known)
         else:
-            self._original.resolveHostName(_Collector(learn), host, *more)
+            more = portNumber, addressTypes, transportSemantics
+            self._original.resolveHostName(_Collector(learn), hostName, *more)
+        return resolution
 
 
 def guard_reactor(crawler: Crawler) -> None:
@@ -181,7 +174,7 @@ class _Resolution:
 
 @implementer(IResolutionReceiver)
 class _Collector:
-    """Hands over all addresses at once."""
+    """Hands over all addresses at once, private ones too."""
 
     def __init__(self, done: Callable[[list[Any]], None]) -> None:
         self._done = done
@@ -197,13 +190,23 @@ class _Collector:
         self._done(self._found)
 
 
+_LOOKUP_SECONDS = 30.0  # a resolver that has no thread says nothing at all
+
+
 async def addresses_of(host: str) -> list[str]:
     """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them: also private ones.
 
-    Empty when the host has none. Raises DescriptorShortage.
+    Empty when the host has none. Raises DescriptorShortage and TimeoutError.
     """
-    if not is_reactor_installed():  # then TWISTED_DNS_RESOLVER has no meaning either
-        return await _addresses_without_reactor(host)
+    async with asyncio.timeout(_LOOKUP_SECONDS):
+        # without a reactor TWISTED_DNS_RESOLVER has no meaning either
+        found = await (_resolved_by_reactor(host) if is_reactor_installed() else _resolved_in_thread(host))
+    if not found and host in _short:
+        raise DescriptorShortage
+    return found
+
+
+async def _resolved_by_reactor(host: str) -> list[str]:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
 
     there: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
@@ -213,32 +216,17 @@ async def addresses_of(host: str) -> list[str]:
             there.set_result([address.host for address in found])
 
     resolver: Any = reactor.nameResolver
-    is_ours = isinstance(resolver, PublicHostResolver)
-    if is_ours and type(resolver).resolveHostName is PublicHostResolver.resolveHostName:
-        resolver.all_addresses(done, host)
-        return await there or _none_of(host)
     resolver.resolveHostName(_Collector(done), host)
-    if not await there and is_ours:  # somebody's own: it may have left out private ones, which the caller judges
-        there = asyncio.get_running_loop().create_future()
-        resolver.all_addresses(lambda found: done([one for one in found if not is_public(one.host)]), host)
-    return await there or _none_of(host)
+    return await there
 
 
-def _none_of(host: str) -> list[str]:
-    if host in _short:
-        raise DescriptorShortage
-    return []
-
-
-async def _addresses_without_reactor(host: str) -> list[str]:
+async def _resolved_in_thread(host: str) -> list[str]:
     try:
         found = await asyncio.to_thread(look_up, host, None, 0, socket.SOCK_STREAM)
     except socket.gaierror:
-        return _none_of(host)
+        return []
     return [str(address[4][0]) for address in found]
 
-
-_LOOKUP_SECONDS = 30.0  # a resolver that has no thread says nothing at all
 
 LookUp = Callable[[str], Coroutine[Any, Any, list[str]]]
 
@@ -251,23 +239,16 @@ class HostNames:
         self._under_way: dict[str, asyncio.Task[list[str]]] = {}
 
     async def addresses(self, host: str) -> list[str]:
-        """What `look_up` gives or raises, or TimeoutError."""
-        lookup = self._under_way.get(host) or self._begin(host)
+        """What `look_up` gives or raises."""
+        lookup = self._under_way.get(host)
+        if lookup is None:
+            lookup = self._under_way[host] = asyncio.get_running_loop().create_task(self._look_up(host))
+            lookup.add_done_callback(partial(self._ended, host))
         return await asyncio.shield(lookup)  # others may wait for it, too
 
     def close(self) -> None:
         for lookup in self._under_way.values():
             lookup.cancel()
-
-    def _begin(self, host: str) -> asyncio.Task[list[str]]:
-        lookup = asyncio.get_running_loop().create_task(self._bounded(host))
-        self._under_way[host] = lookup
-        lookup.add_done_callback(lambda ended: self._ended(host, ended))
-        return lookup
-
-    async def _bounded(self, host: str) -> list[str]:
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            return await self._look_up(host)
 
     def _ended(self, host: str, lookup: asyncio.Task[list[str]]) -> None:
         self._under_way.pop(host, None)

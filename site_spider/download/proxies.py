@@ -229,14 +229,11 @@ def _compiled(text: str) -> Any:
 # A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
 # any private address. A proxy that sees other addresses than we do is not caught by this.
 
-_LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread says nothing at all
-
 
 async def check_target(host: str) -> None:
     """Raises PrivateHostError, CannotResolveHostError when we find no address, DescriptorShortage and TimeoutError."""
     if not is_metadata_name(host):
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            found = await addresses_of(host)
+        found = await addresses_of(host)
         if not found:
             raise CannotResolveHostError(f"no address for host {host}")
         if all(map(is_public, found)):

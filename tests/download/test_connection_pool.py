@@ -449,10 +449,11 @@ async def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(
 ) -> None:
     """A resolver that gets no thread says nothing; the next download asks anew."""
     monkeypatch.setattr(names, "_LOOKUP_SECONDS", 0.02)
-    made = HostNames(resolver.look_up)
+    monkeypatch.setattr(names, "is_reactor_installed", lambda: False)
+    monkeypatch.setattr(names, "_resolved_in_thread", resolver.look_up)
+    made = HostNames(addresses_of)
     with pytest.raises(TimeoutError):
         await made.addresses("a.test")
-    monkeypatch.undo()
     resolver.go.set()
     assert await made.addresses("a.test") == ["a.test"]
     assert resolver.asked == ["a.test", "a.test"]
@@ -482,7 +483,7 @@ def test_a_lookup_that_fails_ends_also_when_descriptors_cannot_be_counted(
 
 
 async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it finds counts; private addresses that ours leaves out are told to who judges them."""
+    """What it finds counts, private addresses too: who asks judges them."""
 
     class Own(PublicHostResolver):
         def resolveHostName(self, receiver: Any, name: str, *more: Any, **rest: Any) -> Any:  # noqa: N802
@@ -498,4 +499,4 @@ async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch:
     made._original = Mock(resolveHostName=resolve)
     monkeypatch.setattr(twisted.internet, "reactor", Mock(nameResolver=made), raising=False)
     found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "inside.test")]
-    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], []]
+    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], ["10.0.0.2"]]
