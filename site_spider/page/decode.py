@@ -187,11 +187,7 @@ _HTML_START = re.compile(
     rb"|b|body|br|p|meta|link)[\s>])",
     re.IGNORECASE,
 )
-_XML_HTML = re.compile(  # as its root element
-    rb"""\s*+(?:(?:<!--.*?-->|<\?.*?\?>|<!doctype[^>\[]*+
-    (?:\[(?:"[^"]*+"|'[^']*+'|<!--.*?-->|[^]"'<]++|<(?!!--))*+\]\s*+)?>)\s*+)*+<html[\s/>]""",
-    re.IGNORECASE | re.DOTALL | re.VERBOSE,
-)
+_XML_HTML = re.compile(rb"\s*+<html[\s/>]", re.IGNORECASE)  # as its root element
 
 
 class Encoded(NamedTuple):
@@ -280,7 +276,7 @@ def is_html(body: bytes, content_type: str | None = None) -> bool:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         start = start.decode("utf-16", "ignore").encode("utf-8", "ignore")
     if name in ("text/xml", "application/xml"):
-        return _XML_HTML.match(start) is not None
+        return _XML_HTML.match(start, _behind_prolog(start)) is not None
     return name in _UNKNOWN_TYPES and _HTML_START.match(start, 0, SNIFF_BYTES) is not None and is_text(body)
 
 
@@ -428,10 +424,8 @@ class KeptText:
     """Takes a text piece by piece, until what is kept of it and what is read of it are there."""
 
     def __init__(self, limits: BodyLimits, read_chars: int) -> None:
-        self._max_bytes = limits.max_bytes  # for what is kept; 0: no limit
-        self._most_bytes = 0  # that the pieces can have
-        self._weighed, self._left_bytes = 0, limits.max_bytes  # pieces, and what they leave
-        self._left_chars = read_chars
+        self._is_bounded = limits.max_bytes > 0
+        self._left_bytes, self._left_chars = limits.max_bytes, read_chars  # to be kept, and to be read
         self._pieces: list[str] = []
         self._cut: tuple[int, str] | None = None  # the piece that does not fit, and what fits of it
 
@@ -442,21 +436,13 @@ class KeptText:
 
     def add(self, piece: str) -> None:
         """The next piece."""
-        self._pieces.append(piece)
-        self._left_chars -= len(piece)
-        self._most_bytes += len(piece) * LONGEST_CHARACTER_BYTES
-        if self._max_bytes and self._most_bytes > self._max_bytes:
-            self._weigh()
-
-    def _weigh(self) -> None:
-        """Encode what was not yet, which few texts are long enough for."""
-        for piece in self._pieces[self._weighed :] if self._cut is None else ():
+        if self._is_bounded and self._cut is None:
             encoded = piece.encode("utf-8", "replace")
             if len(encoded) > self._left_bytes:
-                self._cut = self._weighed, encoded[: self._left_bytes].decode("utf-8", "ignore")
-                break
-            self._weighed += 1
+                self._cut = len(self._pieces), encoded[: self._left_bytes].decode("utf-8", "ignore")
             self._left_bytes -= len(encoded)
+        self._pieces.append(piece)
+        self._left_chars -= len(piece)
 
     def body(self, *, is_whole: bool) -> KeptBody:
         """What is kept; `is_whole` when all pieces of the text were added."""
@@ -508,8 +494,8 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
     beginning = beginning_of(body)
     if codec := UTF_16.get(beginning[:2]):
         beginning = beginning.decode(codec, "replace").encode()
-    if (found := _root(beginning)) is not None:
-        return found
+    if (root := _ROOT.match(beginning, _behind_prolog(beginning))) is not None:
+        return root[1].decode()
     if media_type == "text/plain" or body.startswith(GZIP):
         lines = beginning[:_TEXT_BYTES].removeprefix(BOM).splitlines()
         whole = lines if len(beginning) < _TEXT_BYTES else lines[:-1]
@@ -520,18 +506,17 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
     return "json" if _OBJECT.match(beginning) and _JSON_FEED.search(text, 0, _SEARCHED) else None
 
 
-def _root(beginning: bytes) -> str | None:
-    """The name of the root element, if it is one of a sitemap or feed."""
+def _behind_prolog(beginning: bytes) -> int:
+    """Where the root element of XML stands; the end, when something before it has none."""
     at = len(BOM) if beginning.startswith(BOM) else 0
     for _ in range(_MOST_BEFORE):
         if (before := _BEFORE.match(beginning, at)) is None:
             break
         end = _ENDS.get(before[1], b"")
-        if (at := beginning.find(end, before.end())) < 0:
-            return None
-        at += len(end)
-    found = _ROOT.match(beginning, at)
-    return None if found is None else found[1].decode()
+        if (found := beginning.find(end, before.end())) < 0:
+            return len(beginning)
+        at = found + len(end)
+    return at
 
 
 def beginning_of(body: bytes) -> bytes:
