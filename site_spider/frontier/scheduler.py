@@ -21,7 +21,7 @@ from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.priority_queue import place, queue_lengths
 from site_spider.frontier.spill import Spill
-from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
+from site_spider.frontier.waiter import Waiter, WaitingLink, as_request
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.intake.suspects import Quarantine
@@ -172,7 +172,7 @@ class Dispatcher:
         dead_letters: DeadLetters,
         pages: Pages,
         back_pressure: BackPressure,
-        prepare: Preparation,
+        prepare: Callable[[Request, Job], None],
     ) -> None:
         self._crawl = crawl
         self._queues = queues

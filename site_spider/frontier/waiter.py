@@ -387,18 +387,16 @@ def home_of(job: Job) -> str:
     return said.home if said and (said.is_link or job.seed.seed_url_id) else host_of(job.entry.url)
 
 
-class SeedHeaders:
-    """Headers of a seed that go with requests for its links: where a setting or the link's source says so."""
+def seed_headers(library: Callable[[], Library], *, everywhere: bool) -> Callable[[Request, Job], None]:
+    """Adds headers of a seed to the first request for a link: where a setting or the link's source says so.
 
-    def __init__(self, library: Callable[[], Library], *, everywhere: bool) -> None:
-        self._library = library
-        self._everywhere = everywhere
+    What it has of its own stays. Secrets stay at the seed's origin.
+    """
 
-    def add(self, request: Request, job: Job) -> None:
-        """To the first request for a link; what it has of its own stays. Secrets stay at its origin."""
+    def add(request: Request, job: Job) -> None:
         headers = job.seed.headers
         is_first = job.parent is not None and not request.meta.get("redirect_times")
-        if not (headers and is_first and self._wants(request, job)):
+        if not (headers and is_first and (everywhere or _wants_seed_headers(library(), request, job))):
             return
         is_elsewhere = request.url.split("/", 3)[:3] != job.entry.url.split("/", 3)[:3]
         values: dict[str, list[str]] = {}
@@ -409,12 +407,12 @@ class SeedHeaders:
         for name, all_values in values.items():
             request.headers.setdefault(name, all_values)
 
-    def _wants(self, request: Request, job: Job) -> bool:
-        if self._everywhere:
-            return True
-        library = self._library()
-        source = source_of(library, job, request.url) if library.enabled else None
-        return source is not None and bool(source.request.seed_headers)
+    return add
+
+
+def _wants_seed_headers(library: Library, request: Request, job: Job) -> bool:
+    source = source_of(library, job, request.url) if library.enabled else None
+    return source is not None and bool(source.request.seed_headers)
 
 
 def _cookies(source: Source, request: Request) -> list[Any]:
@@ -460,36 +458,29 @@ def robots_free(library: Callable[[], Library], *, by_default: bool) -> Callable
 # What a request gets right before it is downloaded, and does without while it waits.
 
 
-class Preparation:
+def preparation(
+    callbacks: Callbacks,
+    seed_meta_keys: Sequence[str],
+    library: Callable[[], Library],
+    begins: Callable[[Request, Job], None],  # is told of each request
+    add_headers: Callable[[Request, Job], None],
+) -> Callable[[Request, Job], None]:
     """Headers and cookies of its source, cookies and meta of the seed, callback and errback."""
 
-    def __init__(
-        self,
-        callbacks: Callbacks,
-        seed_meta_keys: Sequence[str],
-        library: Callable[[], Library],
-        begins: Callable[[Request, Job], None],
-        headers: SeedHeaders,
-    ) -> None:
-        self._headers = headers
-        self._begins = begins  # is told of each request
-        self._callbacks = callbacks
-        self._library = library
-        self._seed_meta_keys = seed_meta_keys
-
-    def __call__(self, request: Request, job: Job) -> None:
-        """For one of a seed's tree."""
-        self._begins(request, job)
+    def prepare_one(request: Request, job: Job) -> None:
+        begins(request, job)
         if job.seed.headers:
-            self._headers.add(request, job)
-        if (library := self._library()).enabled:
-            prepare(library, request)
+            add_headers(request, job)
+        if (sources := library()).enabled:
+            prepare(sources, request)
         meta = request.meta
         meta.setdefault(meta_keys.COOKIEJAR, job.entry)  # unless it names a jar itself
         meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
-        if self._seed_meta_keys:
+        if seed_meta_keys:
             extra = job.seed.extra
-            for key in self._seed_meta_keys:
+            for key in seed_meta_keys:
                 if key in extra:
-                    request.meta.setdefault(key, extra[key])
-        self._callbacks.complete(request)
+                    meta.setdefault(key, extra[key])
+        callbacks.complete(request)
+
+    return prepare_one

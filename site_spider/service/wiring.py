@@ -35,14 +35,14 @@ from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
     LinksInHand,
-    Preparation,
-    SeedHeaders,
     TaskFlow,
     TaskRates,
     TaskWeights,
     Waiter,
     checked,
+    preparation,
     robots_free,
+    seed_headers,
 )
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
@@ -201,11 +201,11 @@ class Parts:
         urgent += quarantine.is_cautious, is_leaving, _asking(room, "is_idle")
         cookies = SeedCookies(crawler)
         hosts = partitions if config.host_ownership else None
-        headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
+        headers = seed_headers(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
         spill = Spill(
             config.spill,
             commits,
-            SeedWriter(spider, cookies.for_request, config.spill_keys, headers.add),
+            SeedWriter(spider, cookies.for_request, config.spill_keys, headers),
             completion,
             room,
             dupefilter if isinstance(dupefilter, SpilledPages) else None,
@@ -253,7 +253,7 @@ class Parts:
             dead_letters,
             WantedPages(pages, rules, traps, gate, tasks.tracker.trapped, tasks.topics.parked, stats.inc_value),
             back_pressure,
-            Preparation(callbacks, config.seed_meta_keys, library, begins, headers),
+            preparation(callbacks, config.seed_meta_keys, library, begins, headers),
         )
 
         # the thread of the consumer
