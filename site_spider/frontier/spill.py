@@ -377,15 +377,22 @@ class Spill:
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
         if self._is_sweeping and self._room.load.may_download:
-            self._is_sweeping = await self._sweep() == _MOST_AT_ONCE
+            self._is_sweeping = await self._sweep()
 
-    async def _sweep(self) -> int:
-        count, turns = 0, Turns.of_running_loop()
-        async for found in turns.through(self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave))):
+    async def _sweep(self) -> bool:
+        """Whether more may have to leave than was taken out at once."""
+        left, turns = _MOST_AT_ONCE, Turns.of_running_loop()
+
+        def picks(waiter: Waiter) -> bool:
+            nonlocal left
+            has_to_leave = left > 0 and self._has_to_leave(waiter)
+            left -= has_to_leave
+            return has_to_leave
+
+        async for found in turns.through(self._room.remove(picks)):
             async for waiter in turns.through(found):
                 self._send_or_put_back(waiter)
-            count += len(found)
-        return count
+        return left == 0
 
     def _find_overdue(self) -> bool:
         before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
@@ -521,17 +528,3 @@ class Spill:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
         self._completion.repeats.broken(job.entry)  # its next owner may have left this page to the seed
         self._completion.ended(request)
-
-
-def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:
-    """The same choice, of so many."""
-    left = count
-
-    def pick(waiter: Waiter) -> bool:
-        nonlocal left
-        if not left or not picks(waiter):
-            return False
-        left -= 1
-        return True
-
-    return pick
