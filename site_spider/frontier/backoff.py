@@ -16,6 +16,7 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -55,15 +56,13 @@ def _moment(text: str) -> float | None:
         return None
 
 
+@dataclass(slots=True)
 class _Host:
-    __slots__ = ("is_well", "quiet_since", "since", "step", "until")
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.since = 0.0  # of the last step
-        self.until = 0.0  # left alone
-        self.quiet_since = 0.0
-        self.is_well = False  # has answered well since the last step
+    step: int = 0
+    since: float = 0.0  # of the last step
+    until: float = 0.0  # left alone
+    quiet_since: float = 0.0
+    is_well: bool = False  # has answered well since the last step
 
 
 class HostBackoff:

@@ -87,20 +87,16 @@ class RobotsLimits:
     longest_pause_seconds: float = 120.0
 
 
+@dataclass(slots=True)
 class _Origin(Generic[R]):
-    __slots__ = (
-        "attempts", "failing_since", "gave_up", "is_pending", "moment", "reason", "rules", "size_bytes",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.rules: R | None = None
-        self.size_bytes = 0
-        self.is_pending = False
-        self.moment = 0.0  # of the next attempt
-        self.attempts = 0  # that failed since the last success
-        self.failing_since = 0.0
-        self.gave_up = False
-        self.reason = ""
+    rules: R | None = None
+    size_bytes: int = 0
+    is_pending: bool = False
+    moment: float = 0.0  # of the next attempt
+    attempts: int = 0  # that failed since the last success
+    failing_since: float = 0.0
+    gave_up: bool = False
+    reason: str = ""
 
 
 class RobotsCache(Generic[R]):
