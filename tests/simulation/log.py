@@ -19,7 +19,7 @@ from tests.simulation.truth import Sent
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
 from site_spider.contracts.seed_log import Listener, LogFacts, Message, MessagePlace, Partition
-from site_spider.contracts.seed_log import PartitionProgress, Position
+from site_spider.contracts.seed_log import PartitionProgress, Position, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.transaction_queue import Item
@@ -529,7 +529,7 @@ class SimReader(_Polled):
     close = _Polled.forget
 
 
-class SimSeedLog:
+class SimSeedLog(SeedLog):
     address = "simulated"
     has_own_clock = True
     broker: Broker  # set for each run
@@ -546,9 +546,6 @@ class SimSeedLog:
 
     def identity(self) -> str:
         return self.address
-
-    def topic_id(self, topic: str) -> str:
-        return topic
 
     def consumer(
         self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
@@ -580,10 +577,6 @@ class SimSeedLog:
     def unowned(self, topics: tuple[str, ...], group: str) -> frozenset[Partition] | None:
         return self.broker.ask().group(group).unowned(topics)
 
-    @staticmethod
-    def fault_of(_topic: str) -> str:
-        return ""
-
     def partitions(self, topic: str) -> int:
         return len(self.broker.ask().topics.get(topic, ()))
 
@@ -595,5 +588,3 @@ class SimSeedLog:
         if (parts := self.broker.ask().topics.get(topic)) is None:
             raise TopicMissing(f"Topic {topic} does not exist.")
         return {Partition(topic, number): part for number, part in enumerate(parts)}
-
-    def close(self) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -142,44 +142,36 @@ async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterat
     await world.stop(process)
 
 
-Moment = Callable[[World, random.Random], AbstractAsyncContextManager[Process | None]]
+def _has_given_up(process: Process) -> bool:
+    """Partitions, and has not joined again."""
+    return any(each.has_given_up for each in process.consumers)
 
 
-@asynccontextmanager
-async def _now(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
-    yield _take(world, rng)
-
-
-@asynccontextmanager
-async def _in_rebalance(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
-    """Somebody has joined, and the group has begun to share out anew."""
-    async with _guest(world, rng, 0, 5):
-        await until(lambda: world.group.state != "stable")
-        yield _take(world, rng)
-
-
-@asynccontextmanager
-async def _in_revocation(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
-    """Somebody has joined, and a member has given partitions up, and not joined again."""
-    async with _guest(world, rng, 0, 90):
-        yield await until(lambda: _take(world, rng, lambda one: any(each.has_given_up for each in one.consumers)))
-
-
-@asynccontextmanager
-async def _when_busy(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+def _is_busy(process: Process) -> bool:
     """It has many seeds in flight."""
-    is_busy = lambda one: one.parts is not None and one.parts.completion.ledger.in_flight > 8  # noqa: E731
-    yield await until(lambda: _take(world, rng, is_busy), step=0.05)
+    return process.parts is not None and process.parts.completion.ledger.in_flight > 8
 
 
-@asynccontextmanager
-async def _with_a_tally(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+def _has_a_tally(process: Process) -> bool:
     """What it has counted of a task is about to leave it."""
-    yield await until(lambda: _take(world, rng, lambda one: one.leaving[world.topics.control]))
+    return bool(process.leaving[process.world.topics.control])
 
 
-async def _to_one(world: World, rng: random.Random, moment: Moment, what: Callable[..., Awaitable[Any]]) -> None:
-    async with moment(world, rng) as process:
+async def _to_one(
+    world: World,
+    rng: random.Random,
+    what: Callable[..., Awaitable[Any]],
+    fits: Callable[[Process], bool] | None = None,
+    step: float = 0.001,
+    *,
+    guest_stays: tuple[float, ...] = (),
+    in_rebalance: bool = False,
+) -> None:
+    """When one fits; when a guest has joined, if one does, and the group has begun to share out anew."""
+    async with _guest(world, rng, *guest_stays) if guest_stays else nullcontext():
+        if in_rebalance:
+            await until(lambda: world.group.state != "stable")
+        process = await until(lambda: _take(world, rng, fits or bool), 20.0 if fits else 0.0, step)
         if process is not None:
             await what(world, rng, process)
 
@@ -222,7 +214,7 @@ async def _leaders_away(world: World, rng: random.Random) -> None:
     world.broker.takes_messages = False
     seconds = rng.uniform(1, 12)
     await asyncio.sleep(seconds / 2)
-    deaths = [asyncio.create_task(_to_one(world, rng, _now, _kill))] if rng.random() < 0.7 else []
+    deaths = [asyncio.create_task(_to_one(world, rng, _kill))] if rng.random() < 0.7 else []
     await asyncio.sleep(seconds / 2)
     world.broker.takes_messages = True
     await asyncio.gather(*deaths)
@@ -284,15 +276,15 @@ async def _replay(world: World, _rng: random.Random) -> None:
 MODES = ("away", "slow", "partial", "mute")
 VERBS = ("pause", "resume", "cancel", "close", "budget", "expire")
 ACTS: dict[str, Act] = {
-    "kill": partial(_to_one, moment=_now, what=_kill),
-    "kill_again": partial(_to_one, moment=_when_busy, what=_kill_again),
-    "kill_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_kill),
-    "kill_in_revocation": partial(_to_one, moment=_in_revocation, what=_kill_at_once),
-    "stop": partial(_to_one, moment=_now, what=_stop),
-    "stop_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_stop),
-    "freeze": partial(_to_one, moment=_now, what=_freeze),
-    "freeze_with_a_tally": partial(_to_one, moment=_with_a_tally, what=_freeze_and_kill),
-    "late": partial(_to_one, moment=_now, what=_late),
+    "kill": partial(_to_one, what=_kill),
+    "kill_again": partial(_to_one, what=_kill_again, fits=_is_busy, step=0.05),
+    "kill_in_rebalance": partial(_to_one, what=_kill, guest_stays=(0, 5), in_rebalance=True),
+    "kill_in_revocation": partial(_to_one, what=_kill_at_once, fits=_has_given_up, guest_stays=(0, 90)),
+    "stop": partial(_to_one, what=_stop),
+    "stop_in_rebalance": partial(_to_one, what=_stop, guest_stays=(0, 5), in_rebalance=True),
+    "freeze": partial(_to_one, what=_freeze),
+    "freeze_with_a_tally": partial(_to_one, what=_freeze_and_kill, fits=_has_a_tally),
+    "late": partial(_to_one, what=_late),
     "join": _join,
     "expel": _expel,
     "rebalance": _rebalance,
