@@ -205,8 +205,7 @@ class SeenDupeFilter(DupeFilterBase):
             return dupefilter
         dupefilter._form = usual_form(crawler.settings)
         dupefilter._filters_seeds = options.boolean(crawler.settings, "SITE_FILTER_SEEDS")
-        store = store_class(crawler.settings)
-        if store is not None:
+        if (store := store_class(crawler.settings)) is not None:
             dupefilter._use(store, crawler)
         return dupefilter
 

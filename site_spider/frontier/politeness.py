@@ -150,9 +150,8 @@ class PoliteFrontier:
         self._out: dict[Request, _Out] = {}
         self._completion = completion
         self._seeds = 0  # of what waits
-        self._fencings = 0
+        self.fencings = 0  # not 0: something may wait for seeds that are another process's
         self.is_closed = False
-        self.has_fenced = False  # something may wait for seeds that are another process's
         # seeds that may not begin yet; in the seed queue what was compared once would be a duplicate
         self.keeps_back: list[SeedInFlight] = []
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
@@ -219,7 +218,7 @@ class PoliteFrontier:
 
     def _is_set_aside(self, waiter: Waiter) -> bool:
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
-        if self.has_fenced and is_fenced(waiter):
+        if self.fencings and is_fenced(waiter):
             self.drop(waiter)
         elif isinstance(waiter, SeedInFlight) and not self._may_begin(waiter):
             self.keeps_back.append(waiter)
@@ -298,15 +297,14 @@ class PoliteFrontier:
 
     def fenced(self) -> None:
         """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
-        self._fencings += 1
-        self.has_fenced = True
+        self.fencings += 1
 
     def remove_fenced(self) -> Iterator[list[Waiter]]:
         """Take out what waits for seeds that are another process's now."""
-        before = self._fencings
+        before = self.fencings
         yield from self.remove(is_fenced)
-        if before == self._fencings:
-            self.has_fenced = False
+        if before == self.fencings:
+            self.fencings = 0
 
     def drop(self, waiter: Waiter) -> None:
         """What waited for a seed that is another process's now is not to be done any more."""

@@ -36,27 +36,21 @@ def read_limits(settings: SettingsView, name: str, exceptions: Collection[str]) 
 
     Raises ConfigError.
     """
-    return {
-        _reason(name, str(key), exceptions): _limit(name, str(key), value)
-        for key, value in options.mapping(settings, name).items()
-    }
-
-
-def _reason(name: str, key: str, exceptions: Collection[str]) -> str:
-    if key in exceptions:
-        return key
-    if key.isascii() and key.isdigit() and 100 <= int(key) <= 599:
-        return f"HTTP {key}"
-    raise ConfigError(
-        f"{name} has the key {key!r}, but a reason is a status from 100 to 599 or one of: "
-        f"{', '.join(sorted(exceptions))}."
-    )
-
-
-def _limit(name: str, key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
-        raise ConfigError(f"{name} has {value!r} for {key}, but must have a whole number from 0 to {_MOST_RETRIES}.")
-    return value
+    limits = {}
+    for given, value in options.mapping(settings, name).items():
+        key = str(given)
+        is_status = key.isascii() and key.isdigit() and 100 <= int(key) <= 599
+        if not is_status and key not in exceptions:
+            raise ConfigError(
+                f"{name} has the key {key!r}, but a reason is a status from 100 to 599 or one of: "
+                f"{', '.join(sorted(exceptions))}."
+            )
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
+            raise ConfigError(
+                f"{name} has {value!r} for {key}, but must have a whole number from 0 to {_MOST_RETRIES}."
+            )
+        limits[f"HTTP {key}" if is_status else key] = value
+    return limits
 
 
 # --- middleware: Scrapy's retry middleware, with retries that wait in the frontier and limits by reason --

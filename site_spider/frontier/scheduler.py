@@ -120,7 +120,7 @@ class Queues:
     async def look(self) -> None:
         """To be called now and then; what takes long shares the turns of the event loop."""
         self.room.load.look()
-        if self.room.has_fenced:
+        if self.room.fencings:
             await self._drop_fenced()
         await self._spill.look()
 

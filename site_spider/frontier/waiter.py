@@ -247,19 +247,16 @@ def flow_of(waiter: Waiter) -> TaskFlow | None:
     return entry.flow  # type: ignore[no-any-return]
 
 
-class TaskWeights:
-    """The weight of a task times that of its tier."""
+def task_weights(tiers: Mapping[str, float], weight_of: WeightOf) -> Callable[[Hashable], float]:
+    """The weight of a task times that of its tier; asked at each service, so that a change counts for what waits."""
 
-    def __init__(self, tiers: Mapping[str, float], weight_of: WeightOf) -> None:
-        self._tiers = tiers
-        self._weight_of = weight_of
-
-    def __call__(self, flow: Hashable) -> float:
-        """Asked at each service, so that a change counts for what waits."""
+    def weight(flow: Hashable) -> float:
         if not isinstance(flow, TaskFlow):
             return 1.0
-        weight = self._tiers.get(flow.topic, 1.0)
-        return weight if flow.task_id is None else weight * self._weight_of(flow.task_id)
+        of_tier = tiers.get(flow.topic, 1.0)
+        return of_tier if flow.task_id is None else of_tier * weight_of(flow.task_id)
+
+    return weight
 
 
 @dataclass(slots=True)

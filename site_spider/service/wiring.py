@@ -37,12 +37,12 @@ from site_spider.frontier.waiter import (
     LinksInHand,
     TaskFlow,
     TaskRates,
-    TaskWeights,
     Waiter,
     checked,
     preparation,
     robots_free,
     seed_headers,
+    task_weights,
 )
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
@@ -188,7 +188,7 @@ class Parts:
 
         # frontier
         library: Callable[[], Library] = partial(attrgetter("library"), stores.sources)
-        weights = TaskWeights(config.tiers.weights, tasks.board.weight_of)
+        weights = task_weights(config.tiers.weights, tasks.board.weight_of)
         frontier = build_frontier(settings, library, weights, tasks.rates)
         politeness = build_politeness(crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots))
         times = counted.download_seconds.observe, counted.kept_waiting_seconds.observe

@@ -17,7 +17,7 @@ from site_spider.frontier import fair_queue
 from site_spider.frontier.fair_queue import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.priority_queue import HostPolicy
-from site_spider.frontier.waiter import TaskFlow, TaskRates, TaskWeights
+from site_spider.frontier.waiter import TaskFlow, TaskRates, task_weights
 from site_spider.ledger.ledger import Outcome
 from site_spider.observe.snapshot import is_conserved
 from site_spider.service.service import SeedService
@@ -102,7 +102,7 @@ def test_a_turn_costs_about_the_same_with_four_times_the_tasks(have_own_hosts: b
 
 
 def test_the_weight_of_a_tier_multiplies_that_of_a_task() -> None:
-    weights = TaskWeights({"urgent": 8.0, "bulk": 1.0}, lambda task_id: 0.5 if task_id == "t" else 2.0)
+    weights = task_weights({"urgent": 8.0, "bulk": 1.0}, lambda task_id: 0.5 if task_id == "t" else 2.0)
     assert weights(TaskFlow("t", "urgent")) == 4.0
     assert weights(TaskFlow("u", "bulk")) == 2.0
     assert weights(None) == 1.0
