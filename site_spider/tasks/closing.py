@@ -21,7 +21,7 @@ from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.control_log import Endings, make_ordered, read_endings, written
 from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing, TakenBack, TaskEnding, prefix_of
-from site_spider.tasks.follower import TopicView
+from site_spider.tasks.follower import TopicView, read_board
 
 _ANSWER_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
@@ -92,17 +92,15 @@ class TaskProducer:
                 self._was_ending = was_ending
         return task_id
 
-    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
+    def close_for_all(self) -> None:
         """As the function says, of this task alone. Blocks.
 
         Its seeds are counted in the topics, for some seconds at most, so that the end can say whether some
         were done before the processes knew it.
         """
-        task_ids = [self._task_id]
         is_new = read_endings(self._log, self._topics, self._task_id).get(self._task_id) is None
         count = partial(self._count_messages, is_new=is_new)
-        told = self._log, self._producer, self._topics
-        close_for_all(*told, task_ids, lambda: task_ids if has_parked() else (), count)
+        close_for_all(self._log, self._producer, self._topics, [self._task_id], count)
 
     def _count_messages(self, *, is_new: bool) -> int:
         deadline, count = runtime.monotonic() + _COUNT_SECONDS, 0
@@ -126,19 +124,19 @@ def close_for_all(
     producer: Producer,
     topics: CrawlTopics,
     task_ids: Collection[str],
-    parked: Callable[[], Collection[str]],
     count: Callable[[], int] = lambda: 0,
 ) -> None:
     """No producer sends more seeds of these tasks; what is in the topics now is all of it.
 
-    `parked` is asked when the processes know the tasks, and names those of which messages are parked. A
-    process that parks one later says so in the control log. `count` gives the number of their seeds.
+    What is parked is asked when the processes know the tasks: one that parks a message later says so in the
+    control log. `count` gives the number of their seeds.
     """
     make_ordered(log, topics, topics.control)
     begins = Producing(ALL_PRODUCERS, is_open=True)
     _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
     endings = read_endings(log, topics)
-    with_parked = parked()
+    board = read_board(log, topics.tasks)
+    with_parked = {task_id for task_id in task_ids if board.has_parked(task_id)}
     highs = {part: end for topic in topics.tiers for part, end in _ends(log, topic) if end}
     all_highs = highs | ({part: end for part, end in _ends(log, topics.parked) if end} if with_parked else {})
     messages = count()

@@ -19,7 +19,7 @@ from site_spider.outage import Outage
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import make_ordered
 from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
-from site_spider.tasks.follower import BadRecords, read_board
+from site_spider.tasks.follower import BadRecords
 from site_spider.tasks.orders import forget_tasks
 from site_spider.tasks.page_log import PageCounts, PageReading, PageTable
 from site_spider.tasks.tracker import Group, GroupWork
@@ -273,13 +273,8 @@ class TaskCloser(GroupWork):
             self._background.start(self._close(open_ones), "closing tasks")
 
     async def _close(self, task_ids: list[str]) -> None:
-        def parked() -> set[str]:
-            board = read_board(self._log, self._topics.tasks)
-            return {task_id for task_id in task_ids if board.has_parked(task_id)}
-
-        arguments = (self._log, self._producer, self._topics, task_ids, parked)
         try:
-            await asyncio.to_thread(close_for_all, *arguments)
+            await asyncio.to_thread(close_for_all, self._log, self._producer, self._topics, task_ids)
             self._away.is_over()
         except SiteSpiderError as error:
             self._away.goes_on(error)

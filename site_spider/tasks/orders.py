@@ -417,7 +417,7 @@ class TaskOrders:
             said = f"task {task_id} has ended already ({facts.state}); --again begins its next generation"
             return Ordered(said)
         with closing(desk.log.producer()) as producer:
-            TaskProducer(desk.log, producer, desk.topics, task_id).close_for_all(self._has_parked)
+            TaskProducer(desk.log, producer, desk.topics, task_id).close_for_all()
         return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete")
 
     def change(self, words: Sequence[str]) -> Ordered:
@@ -459,7 +459,3 @@ class TaskOrders:
             return (task or usual_task(self._task_id)).model_copy(update={"state": state})
 
         self._desk.order(self._task_id, change)
-
-    def _has_parked(self) -> bool:
-        self._desk.read()
-        return self._desk.board.has_parked(self._task_id)

@@ -83,7 +83,7 @@ def produce(folder: Path, *, closes: bool = True, count: int = 5, **settings: An
 def close(folder: Path) -> None:
     log = LocalSeedLog(folder)
     with closing(log.producer()) as producer:
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        TaskProducer(log, producer, TOPICS, "t").close_for_all()
 
 
 class ItemSpider(SeedSpider):
@@ -464,7 +464,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
         headers = [(TASK_HEADER, b"t"), (ORIGIN_HEADER, b"seeds")]
         producer.send(TOPICS.parked, None, seed, headers).result()
         producer.send(TOPICS.tasks, b"t\x1fits process", b'{"parked":1}').result()
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: True)
+        TaskProducer(log, producer, TOPICS, "t").close_for_all()
         producer.send(TOPICS.tasks, b"t\x1fits process", b'{"parked":1,"sent_on":1}').result()
         producer.send("seeds", None, seed, [(MOVED, b"")]).result()
     assert len(crawl(tmp_path, [], until=told(tmp_path)).documents) == 1
@@ -651,7 +651,7 @@ def test_a_receiver_that_says_nothing_holds_up_no_other(tmp_path: Path, monkeypa
     log = LocalSeedLog(tmp_path)
     ids = [f"t{number}" for number in range(80)]
     with closing(log.producer()) as producing:
-        close_for_all(log, producing, TOPICS, ids, list)
+        close_for_all(log, producing, TOPICS, ids)
     crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5)
     assert Counter(asked) == {"http://silent.test/": 40, "http://quick.test/": 40}
     assert all(in_time)
@@ -666,7 +666,7 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
 
     def end(task_ids: list[str]) -> None:
         with closing(log.producer()) as producing:
-            close_for_all(log, producing, TOPICS, task_ids, list)
+            close_for_all(log, producing, TOPICS, task_ids)
 
     def tried(url: str, ended: EndTold, *_arguments: Any) -> Attempts:
         asked.append(url)
@@ -826,7 +826,7 @@ def test_an_end_covers_all_tiers_and_counts_a_page_once(tmp_path: Path) -> None:
             seed = {"url": f"http://host.test/page/t/{4 * number}", "meta": meta | twice["meta"]}
             plain.send("seeds", b"host.test", json.dumps(seed).encode()).result()
         topics = TOPICS._replace(tiers=("urgent", "seeds"))
-        TaskProducer(log, plain, topics, "t").close_for_all(lambda: False)
+        TaskProducer(log, plain, topics, "t").close_for_all()
     crawl(tmp_path, [], until=told(tmp_path), **TIERS)
     [event] = events(tmp_path)
     assert (event["seeds"], event["pages"]) == ({"result": 7, "total": 7}, 5)

@@ -231,7 +231,7 @@ def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
         if not lag(log) and not is_closed:
             is_closed = True
             with closing(log.producer()) as producer:
-                close_for_all(log, producer, TOPICS, ["t"], list)
+                close_for_all(log, producer, TOPICS, ["t"])
         return len(events(tmp_path)) == 1
 
     crawl(tmp_path, seeds(5), until=until)

@@ -315,7 +315,7 @@ def test_a_replay_that_begins_behind_another_one_closes(log: Log) -> None:
     """The task had ended when they began. Somebody stops the first one, whose seeds are done meanwhile."""
     value = b'{"meta": {"task_id": "t"}}'
     with closing(log.producer()) as producer:
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        TaskProducer(log, producer, TOPICS, "t").close_for_all()
         producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         first = PutBackTasks(log, producer, TOPICS)
         first.before("seeds", value)
@@ -334,7 +334,7 @@ NAMED = ['"meta": {"task_id": 42}', '"task_id": 42', '"task_id": "42", "meta": {
 def test_a_replay_knows_a_task_in_each_way_in_which_seeds_name_it(log: Log, said: str) -> None:
     """An id may be a number, and stand beside the URL although there is meta."""
     with closing(log.producer()) as producer:
-        TaskProducer(log, producer, TOPICS, "42").close_for_all(lambda: False)
+        TaskProducer(log, producer, TOPICS, "42").close_for_all()
         replay = PutBackTasks(log, producer, TOPICS)
         assert replay.before("seeds", f'{{"url": "http://a.test/", {said}}}'.encode()) == "42"
         replay.end()
@@ -343,7 +343,7 @@ def test_a_replay_knows_a_task_in_each_way_in_which_seeds_name_it(log: Log, said
 def test_a_replay_does_not_close_the_generation_of_a_producer_that_does_not(log: Log) -> None:
     """The task had ended when the replay began, and more of its seeds come before the first that is put back."""
     with closing(log.producer()) as producer:
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        TaskProducer(log, producer, TOPICS, "t").close_for_all()
         producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         replay = PutBackTasks(log, producer, TOPICS)
         other = TaskProducer(log, producer, TOPICS, "t")
@@ -363,7 +363,7 @@ def test_a_replay_that_ends_when_its_task_has_ended_closes(log: Log) -> None:
         known.end(closes=False)
         replay = PutBackTasks(log, producer, TOPICS)
         replay.before("seeds", b'{"meta": {"task_id": "t"}}')
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        TaskProducer(log, producer, TOPICS, "t").close_for_all()
         producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         replay.end()
     assert (ending_of(log).generation, ending_of(log).is_closed) == (2, True)
@@ -383,7 +383,7 @@ def test_an_end_waits_for_what_is_being_put_back_and_none_comes_back_behind_it(
     """Also of what a process has sent on itself, of which it tells alone (simulation 795575)."""
     for part in ("t", "over"):
         with closing(log.producer()) as producer:
-            TaskProducer(log, producer, TOPICS, part).close_for_all(lambda: False)
+            TaskProducer(log, producer, TOPICS, part).close_for_all()
             told = EndTold(1, 9, {"task_id": part, "generation": 1, "event": "done", "seeds": {}})
             if part == "over":
                 producer.send(TOPICS.control, *written(part, told)).result()
