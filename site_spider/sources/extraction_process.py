@@ -20,7 +20,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from site_spider import runtime
@@ -272,8 +271,10 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
     is_whole = is_whole and not (is_page and head["notes"])
     answer: dict[str, Any] = {"robots": robots if robots or is_whole else None}
     if head["read"] != "robots":
+        # here alone: sources need no Resiliparse, and no other process has it
+        texts = importlib.import_module("site_spider.page.text")
         url, main_only = head["url"] if is_page else None, head["read"] == "main"
-        answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
+        answer |= texts.read_page(text, url, main_only=main_only, now=runtime.now(UTC))
         answer["notes"] += head["notes"]
     return answer
 
@@ -290,11 +291,6 @@ def _robots(text: str) -> tuple[list[str], bool]:
     except StopIteration as end:
         is_whole = end.value is True
     return directives(map(unescape, said)), is_whole
-
-
-def _texts() -> ModuleType:
-    """Imported here alone: sources need no Resiliparse, and no other process has it."""
-    return importlib.import_module("site_spider.page.text")
 
 
 def _decoded(body: bytes, content_type: str | None) -> tuple[str, str]:
