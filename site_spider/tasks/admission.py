@@ -268,9 +268,8 @@ class Overtaking:
         if self._loop.time() < self._look_at:
             return
         self._look_at = self._loop.time() + _LOOK_SECONDS
-        for task_id in self._awaited():
+        if (task_id := next(self._awaited(), None)) is not None:
             self._work = self._background.start(self._let_overtake(task_id), "overtaking")
-            return
 
     def _awaited(self) -> Iterator[str]:
         """Those of which something is to come, and nothing is here."""
