@@ -48,7 +48,7 @@ class Report:
     unowned: frozenset[Partition] | None = None  # that no process has; None: not asked, or not known
 
     @classmethod
-    def taken(cls, log: SeedLog, topics: Sequence[str], group: str, rate: Rate) -> Report:
+    def taken(cls, log: SeedLog, topics: tuple[str, ...], group: str, rate: Rate) -> Report:
         """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
         parts = {part.partition: of_partition(part) for part in of_topics(log, topics, group)}
         whole = total(parts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -66,7 +66,7 @@ class UrlSearch:
     """`reader` makes a reader of results, or raises ConfigError when they cannot be read back."""
 
     log: SeedLog
-    topics: Sequence[str]
+    topics: tuple[str, ...]
     group: str
     dead_letter_topic: str
     reader: Callable[[], ResultReader]

@@ -64,7 +64,7 @@ class TopicPartitions:
     """Asks the ledger what is assigned. On the event loop's thread only."""
 
     def __init__(
-        self, topics: Sequence[str], ledger: Ledger, count_partitions: Callable[[str], int], background: Background
+        self, topics: tuple[str, ...], ledger: Ledger, count_partitions: Callable[[str], int], background: Background
     ) -> None:
         self._background = background
         self._ledger = ledger

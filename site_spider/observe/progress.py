@@ -10,7 +10,7 @@ asked for first, and the group does not wait for us.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog
@@ -60,7 +60,7 @@ def of_partition(progress: PartitionProgress) -> Progress:
     return Progress(watermark - start + complete, in_flight, end - watermark - complete, end, deleted)
 
 
-def of_topics(log: SeedLog, topics: Sequence[str], group: str) -> list[PartitionProgress]:
+def of_topics(log: SeedLog, topics: tuple[str, ...], group: str) -> list[PartitionProgress]:
     """Of all of them; one that does not exist yet has nothing to do.
 
     Raises LogUnavailable, and TopicMissing where there is none of them.
@@ -77,7 +77,7 @@ def of_topics(log: SeedLog, topics: Sequence[str], group: str) -> list[Partition
     return found
 
 
-def lag_of(log: SeedLog, topics: Sequence[str], group: str) -> int:
+def lag_of(log: SeedLog, topics: tuple[str, ...], group: str) -> int:
     """Messages that are not done; a topic that does not exist has none. Raises LogUnavailable."""
     try:
         return total(map(of_partition, of_topics(log, topics, group))).lag

@@ -143,7 +143,7 @@ def gates_of(
     """What keeps a producer from running too far ahead. Raises ConfigError."""
     if max_lag is not None:
         group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        yield LagGate(partial(lag_of, log, topic, group), max_lag, f"messages wait for group {group}", say)
+        yield LagGate(partial(lag_of, log, (topic,), group), max_lag, f"messages wait for group {group}", say)
     if max_task_lag is not None and task is not None:
         yield LagGate(task.waiting, max_task_lag, "seeds of the task wait", say)
 

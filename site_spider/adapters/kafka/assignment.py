@@ -69,7 +69,7 @@ class GroupAssignment:
         return self.partitions.difference(*self.owned.values())
 
 
-def assignment_of(admin: AdminClient, group: str, topics: Sequence[str], seconds: float) -> GroupAssignment | None:
+def assignment_of(admin: AdminClient, group: str, topics: tuple[str, ...], seconds: float) -> GroupAssignment | None:
     """Who has what; waits for the answer. None when the servers do not tell."""
     found = described(admin, group, seconds)
     if found is None:
@@ -126,7 +126,7 @@ def owned_by(assignment: bytes) -> frozenset[Partition]:
 class OwnerWatch:
     """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time."""
 
-    def __init__(self, admin: Callable[[], AdminClient], group: str, topics: Sequence[str]) -> None:
+    def __init__(self, admin: Callable[[], AdminClient], group: str, topics: tuple[str, ...]) -> None:
         self._admin = admin
         self._group = group
         self._topics = topics

@@ -189,7 +189,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     """
 
     def __init__(
-        self, config: KafkaConfig, topics: Sequence[str], group: str, listener: Listener, items: Topics | None = None
+        self, config: KafkaConfig, topics: tuple[str, ...], group: str, listener: Listener, items: Topics | None = None
     ) -> None:
         self._topics = topics
         self._group = group

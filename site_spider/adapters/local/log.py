@@ -67,7 +67,7 @@ class LocalConsumer(Consumer):
     session_seconds = STALLED_SECONDS
 
     def __init__(
-        self, folder: Path, topics: Sequence[str], group: str, listener: Listener, keep_seconds: float = 0
+        self, folder: Path, topics: tuple[str, ...], group: str, listener: Listener, keep_seconds: float = 0
     ) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
         self._retention = LogRetention(self._file, keep_seconds)

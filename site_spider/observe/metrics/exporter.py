@@ -295,7 +295,7 @@ _MOST_PARTITIONS: Final = 200  # whose first message is looked at
 class GroupWatch:
     """One thread at a time looks."""
 
-    def __init__(self, log: SeedLog, topics: Sequence[str], group: str, dead_letter_topic: str) -> None:
+    def __init__(self, log: SeedLog, topics: tuple[str, ...], group: str, dead_letter_topic: str) -> None:
         self._log = log
         self._topics = topics
         self._group = group
