@@ -11,7 +11,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
 
 from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.misc import load_object
@@ -195,18 +194,14 @@ def not_there(settings: BaseSettings) -> ConfigError | None:
     None where something else is wrong. To be asked after a start has failed: a class may import the reactor.
     """
     with suppress(Exception):  # a module that cannot be read to its end has the traceback of Scrapy's error
-        for name, path in _classes(settings):
+        named = [(name, settings[name]) for name in _SINGLE_CLASSES]
+        named += [(name, part) for name in COMPONENTS for part, order in settings[name].items() if order is not None]
+        for name, path in named:
             try:
                 load_class(name, path)
             except ConfigError as error:
                 return error if _is_of_path(error.__cause__ or error) else None
     return None
-
-
-def _classes(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
-    yield from ((name, settings[name]) for name in _SINGLE_CLASSES)
-    for name in COMPONENTS:
-        yield from ((name, part) for part, order in settings[name].items() if order is not None)
 
 
 def _is_of_path(error: BaseException) -> bool:

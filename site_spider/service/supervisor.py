@@ -251,8 +251,10 @@ class Supervisor:
             del self._slots[slot.number]
         elif slot.is_leaving:  # and is wanted again
             self._start(slot)
+        elif slot.number == 0 and code > 128:
+            self._start_again(slot, f"the watcher {_ending(code)}")
         elif slot.number == 0:
-            self._watcher_ended(slot, code)
+            self._stop_all(code if code in (0, CONFIG, USAGE) else FAILED)
         elif code == IDLE:
             self._has_worked = True
             self._say(f"process {slot.number} has ended: there was no seed for SITE_IDLE_CLOSE_SECONDS")
@@ -276,12 +278,6 @@ class Supervisor:
         else:
             slot.endings[code] += 1
             self._start_again(slot, what)
-
-    def _watcher_ended(self, slot: _Slot, code: int) -> None:
-        if code > 128:
-            self._start_again(slot, f"the watcher {_ending(code)}")
-        else:
-            self._stop_all(code if code in (0, CONFIG, USAGE) else FAILED)
 
     def _start_again(self, slot: _Slot, what: str) -> None:
         """After a pause that grows while lifetimes are short."""
