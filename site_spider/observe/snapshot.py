@@ -62,13 +62,10 @@ class Identity:
         self.version = _version()
         self._member_name = member_name
 
-    @property
-    def slot(self) -> str:
-        """A name that the process which takes the place of this one has again; empty without one."""
-        return self._member_name()
-
     def document(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in NAMES} | {"started_at": iso(self.started_at)}
+        """`slot` is a name that the process which takes the place of this one has again; empty without one."""
+        own = {**vars(self), "slot": self._member_name(), "started_at": iso(self.started_at)}
+        return {name: own[name] for name in NAMES}
 
 
 @cache
@@ -304,18 +301,16 @@ class Survey:
     def add(self, views: Iterable[HostView]) -> None:
         for view in views:
             self.out += view.out
-            if view.waiting:
-                self._add(view)
-
-    def _add(self, view: HostView) -> None:
-        self.hosts += 1
-        self.items += view.waiting
-        self._reasons[view.reason] += 1
-        entry = (view.waiting, -self.hosts, view)
-        if len(self._largest) < self._most:
-            heappush(self._largest, entry)
-        elif self._most:
-            heappushpop(self._largest, entry)
+            if not view.waiting:
+                continue
+            self.hosts += 1
+            self.items += view.waiting
+            self._reasons[view.reason] += 1
+            entry = (view.waiting, -self.hosts, view)
+            if len(self._largest) < self._most:
+                heappush(self._largest, entry)
+            elif self._most:
+                heappushpop(self._largest, entry)
 
     def counts(self) -> dict[str, int]:
         """Hosts of which something waits: all of them, and by the reason why nothing of them starts."""
