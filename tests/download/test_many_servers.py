@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import ssl
@@ -180,14 +179,3 @@ def test_servers_that_hang_hold_no_other_up(tmp_path: Path) -> None:
     outcomes = Counter(document["status"] for document in crawl.documents())
     assert outcomes == {200: 40, None: 160}
     assert open_now < 40 + 60  # the good ones are kept
-
-
-def test_a_crawl_of_servers_that_hang_stops_in_time(tmp_path: Path) -> None:
-    """Their seeds are done again by the next owner."""
-    with serving(saying(b"")) as (port,):
-        seeds = [{"url": f"{('http', 'https')[n % 2]}://{host(n)}:{port}/"} for n in range(100)]
-        crawl = Crawl(tmp_path, seeds, limit=1024, SITE_STOP_GRACE_SECONDS=3, DOWNLOAD_TIMEOUT=3600)
-        crawl.wait_until(lambda: "Taking seeds" in crawl.errors.read_text())
-        assert crawl.stop() == 0
-    assert not crawl.is_done()
-    assert [json.dumps(document) for document in crawl.documents()] == []

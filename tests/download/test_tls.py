@@ -247,17 +247,6 @@ def test_a_session_is_of_one_setting(context: ssl.SSLContext) -> None:
     assert not visit(client(), context)
 
 
-def test_no_ticket_is_sent_twice(tmp_path: Path) -> None:
-    """Not even by connections at the same time: the second one has a handshake of its own."""
-    context = context_of(tmp_path)
-    made = client()
-    visit(made, context)
-    streams = [TlsStream(made, "h.test", 443) for _ in range(2)]
-    servers = [connect(stream, context) for stream in streams]
-    assert [stream.is_resuming for stream in streams] == [True, False]
-    assert [server.tls.session_reused for server in servers] == [True, False]
-
-
 def test_a_certificate_is_verified_again_after_some_time(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

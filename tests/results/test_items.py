@@ -476,55 +476,28 @@ def test_an_item_that_cannot_be_stored_is_a_dead_letter_that_names_the_page(tmp_
 
 
 class PickySink(ScriptedSink):
-    """Takes results, and of items those that are not bad; answers when a test says so."""
+    """Takes results, and of items those that are not bad."""
 
     name = "picky"
     taken: ClassVar[list[Record]] = []
-    gate: ClassVar[asyncio.Event | None] = None
 
     @classmethod
     def for_items(cls, settings: Any) -> Any:
         return cls()
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        if self.gate is not None and records[0].kind == "item":
-            await self.gate.wait()
         self.taken.extend(records)
         bad = Verdict(Answer.REJECTED, "mapper_parsing_exception")
         return [bad if record.document.get("bad") else ACKNOWLEDGED for record in records]
 
 
-@pytest.fixture
-def picky() -> Iterator[str]:
-    PickySink.taken.clear()
-    yield f"{__name__}.PickySink"
-    PickySink.gate = None
-
-
-def test_an_item_that_a_sink_refuses_is_a_dead_letter_with_its_words(picky: str, tmp_path: Path) -> None:
-    found = crawl(tmp_path, [SEED], spider({"a": 1}, {"bad": True}), SITE_SINKS=f"local,{picky}")
+def test_an_item_that_a_sink_refuses_is_a_dead_letter_with_its_words(tmp_path: Path) -> None:
+    found = crawl(tmp_path, [SEED], spider({"a": 1}, {"bad": True}), SITE_SINKS=f"local,{__name__}.PickySink")
     (letter,) = found.dead_letters
     error = dict(letter.headers)["error"].decode()
     assert error == "item list-2: mapper_parsing_exception (page http://h.test/list)"
     assert set(found.items) == {"list-1", "list-2"}
     assert [record.kind for record in PickySink.taken].count("item") == 2
-
-
-def test_a_seed_is_complete_when_every_sink_has_its_items(picky: str, tmp_path: Path) -> None:
-    """Until then nothing is committed."""
-    PickySink.gate = asyncio.Event()
-    waited: list[bool] = []
-
-    def until(crawler: Any) -> bool:
-        stats = crawler.stats.get_stats()
-        if any(record.kind == "result" for record in PickySink.taken) and not waited:
-            waited.append(stats.get("seeds/completed_with_result", 0) == 0)
-            PickySink.gate.set()
-        return stats.get("seeds/completed_with_result", 0) == 1
-
-    found = crawl(tmp_path, [SEED], spider({"a": 1}), until=until, SITE_SINKS=f"local,{picky}")
-    assert waited == [True]
-    assert found.lag == 0
 
 
 def test_without_a_sink_for_items_they_are_dead_letters_and_not_lost(tmp_path: Path) -> None:

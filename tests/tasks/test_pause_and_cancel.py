@@ -61,17 +61,6 @@ def seeds(count: int, task_id: str | None = "t", path: str = "page") -> list[dic
     return [{"url": f"http://host.test/{path}/{task_id}/{number}", "meta": meta} for number in range(count)]
 
 
-def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when a right is missing for a while."""
-    declare(tmp_path, state="paused")
-    send, refused = Parking.send, Future[Any]()
-    refused.set_exception(LogUnavailable("Kafka did not take the message"))
-    answers = [refused, refused, refused]
-    monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
-    found = crawl(tmp_path, seeds(5))
-    assert (found.lag, found.seeds["spilled"]) == (0, 5)
-
-
 def test_links_that_no_topic_takes_wait_and_go_beyond_no_budget(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def test_options_that_break_the_promise_are_refused(option: str, value: object) 
         config(SITE_KAFKA_OPTIONS={option: value})
 
 
-def test_options_that_keep_the_promise_are_passed_on() -> None:
+def test_options_that_keep_the_promise_are_passed_on_and_a_member_is_static_where_it_has_a_name() -> None:
     made = config(SITE_KAFKA_OPTIONS='{"enable.auto.commit": false, "linger.ms": 5, "sasl.username": "me"}')
     clients = [
         made.admin(print),
@@ -76,6 +76,8 @@ def test_options_that_keep_the_promise_are_passed_on() -> None:
     ]
     for client in clients:
         assert (client["linger.ms"], client["sasl.username"], client["enable.auto.commit"]) == (5, "me", "false")
+    assert (clients[-1]["group.instance.id"], clients[-1]["session.timeout.ms"]) == ("instance", 10_000)
+    assert "group.instance.id" not in made.member("group", None, print)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +100,6 @@ def test_what_a_member_takes_a_reader_takes_as_well_or_says_no() -> None:
     KafkaTopicReader(config(SITE_KAFKA_OPTIONS={"max.poll.interval.ms": 20_000}), "seeds", {}).close()
     with pytest.raises(ConfigError, match=r"SITE_KAFKA_OPTIONS cannot be used.*receive\.message\.max\.bytes"):
         KafkaTopicReader(config(SITE_KAFKA_OPTIONS={"receive.message.max.bytes": 2_000_000}), "seeds", {})
-
-
-def test_a_member_is_static_where_it_has_a_name() -> None:
-    member = config().member("group", "instance", print)
-    assert (member["group.instance.id"], member["session.timeout.ms"]) == ("instance", 10_000)
-    assert "group.instance.id" not in config().member("group", None, print)
 
 
 # --- health --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,19 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes().startswith(b"not a database")
 
 
-def test_a_file_that_is_busy_when_it_is_opened_was_not_removed(
+def test_a_lock_that_lasts_is_an_outage_and_no_file_that_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As operators were told when several processes began at once."""
+    """As operators were told when several processes began at once. When it is opened, or later."""
     monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
     LocalStore(tmp_path, RESULTS).write([record("a")])
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other, closing(LocalStore(tmp_path, RESULTS)) as store:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(SinkUnavailable, match="locked"):
-            store.open()
-        other.rollback()
-        assert answers(store.write([record("b")])) == [Answer.ACKNOWLEDGED]
+        for ask in (store.open, partial(store.write, [record("a")])):
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(SinkUnavailable, match="locked"):
+                ask()
+            other.rollback()
+            assert answers(store.write([record("b")])) == [Answer.ACKNOWLEDGED]
     assert not caplog.messages
 
 
@@ -120,17 +122,6 @@ def test_what_is_rare_is_looked_for_once(
     monkeypatch.setattr(LocalResults, "_rows", lambda *question: [asked.append(question), ask(*question)][1])
     assert len(list(LocalResults(tmp_path).search(fields={"host": host}))) == (50 if questions > 1 else 1)
     assert len(asked) == questions
-
-
-def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
-    with closing(LocalStore(tmp_path, RESULTS)) as store:
-        store.open()
-        with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(SinkUnavailable, match="locked"):
-                store.write([record("a")])
-        assert store.write([record("a")])[0].answer is Answer.ACKNOWLEDGED
 
 
 def _fill(folder: Path, name: str) -> None:
