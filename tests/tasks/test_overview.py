@@ -72,16 +72,6 @@ def test_a_task_that_ended_at_its_budget_is_done_and_waits_while_seeds_are_parke
     assert (records.facts.state, records.facts.reason, records.facts.is_ended) == ("done", "", True)
 
 
-@pytest.mark.parametrize("order", ["cancelled", "paused"])
-def test_no_order_changes_a_task_that_has_ended(records: Records, order: str) -> None:
-    records.task(usual_task("t"))
-    records.end("done", pages=3)
-    records.task(Task(task_id="t", state=order))
-    assert (records.facts.state, records.facts.pages) == ("done", 3)
-    records.fact(Producing("p", is_open=True))
-    assert (records.facts.state, records.facts.generation, records.facts.is_ended) == (order, 2, False)
-
-
 @pytest.mark.parametrize("webhook", [None, "https://h.test/hook"])
 def test_an_end_is_untold_until_event_and_webhook_are_out(records: Records, webhook: str | None) -> None:
     """`--until-done` waits for that: no process would be left to tell it."""
