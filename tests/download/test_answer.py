@@ -71,11 +71,6 @@ def test_who_offers_another_protocol_has_answered_all_the_same(status: int) -> N
             read(HttpAnswer(), [offer + length + final])
 
 
-def test_a_head_with_odd_ends_of_lines_has_the_body_behind_it() -> None:
-    data = b"HTTP/1.1 200 OK\nContent-Length: 6\n\nbo\r\n\r\n"
-    assert read(HttpAnswer(takes_odd=True), [data]).body == b"bo\r\n\r\n"
-
-
 @pytest.mark.parametrize("data", [b"SSH-2.0-x\r\n\r\n", b"\0" * 64, b"hello\n"])
 def test_what_is_not_http_is_no_answer(data: bytes) -> None:
     with pytest.raises(NoAnswer):
