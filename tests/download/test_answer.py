@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from site_spider.download.answer import (
     MAX_FRAMING_BYTES,
@@ -14,7 +12,6 @@ from site_spider.download.answer import (
     MAX_HEAD_LINES,
     MAX_INTERIM_ANSWERS,
     BodyEnd,
-    Chunks,
     HttpAnswer,
     NoAnswer,
     OddAnswer,
@@ -145,19 +142,6 @@ def test_bounds_do_not_depend_on_how_the_bytes_come(name: str) -> None:
     assert len(found) == 1, found
     if name in REFUSED:
         assert outcome(data, len(data)) is OversizedAnswer
-
-
-@given(st.lists(st.binary(min_size=1, max_size=40), max_size=20), st.binary(max_size=5), st.integers(1, 30))
-def test_content_is_what_was_sent_and_surplus_is_seen(parts: list[bytes], surplus: bytes, size: int) -> None:
-    data = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    chunks = Chunks()
-    for start in range(0, len(data), size):
-        piece = data[start : start + size]
-        is_last = start + size >= len(data)
-        assert chunks.feed(piece + surplus if is_last else piece) >= len(piece)
-    assert chunks.is_whole
-    assert bytes(chunks.body) == b"".join(parts)
-    assert chunks.has_surplus is bool(surplus)
 
 
 @pytest.mark.parametrize(

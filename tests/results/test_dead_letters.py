@@ -77,14 +77,6 @@ class Tree(SeedListener):
         self.told.append(entry.outcome.value)
 
 
-async def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() -> None:
-    """Its next owner would write it a second time, should the partition leave before."""
-    tree = Tree()
-    assert tree.log.taken == []
-    await tree.link_ends()
-    assert (len(tree.log.taken), tree.told) == (1, ["dead_letter"])
-
-
 async def test_what_is_put_back_of_a_dead_letter_is_no_duplicate_of_its_seed() -> None:
     """Somebody may do so before this process has heard that the dead letter is durable."""
     tree, seen = Tree(), Seen()
