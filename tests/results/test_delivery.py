@@ -286,17 +286,6 @@ async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
         assert answers
 
 
-async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> None:
-    sink = scripted(hanging=True)
-    async with opened(sink) as delivery:
-        answers = submit(delivery, *(str(number) for number in range(15)))
-        await until(lambda: sink.under_way)
-        assert await delivery.close(0.05) == 15
-        assert sink.under_way == 0
-        assert answers == {}
-        assert sink.closed == 1
-
-
 async def test_a_cancelled_close_leaves_no_task() -> None:
     sink = scripted(hanging=True)
     delivery = Delivery(sink, limits=QUICK)
