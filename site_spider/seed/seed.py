@@ -350,14 +350,13 @@ def text_bytes(texts: tuple[str, ...] | list[str]) -> int:
 
 
 def object_bytes(value: object) -> int:
-    """What JSON objects take, those within them included."""
-    size, left = 0, [value]
+    """What JSON objects take, those within them included; one that is within itself counts once."""
+    size, left, met = 0, [value], set[int]()
     while left:
         value = left.pop()
         size += getsizeof(value)
-        if isinstance(value, dict):
-            left += value.keys()
-            left += value.values()
-        elif isinstance(value, list | tuple):
-            left += value
+        if isinstance(value, dict | list | tuple) and id(value) not in met:
+            met.add(id(value))
+            left += value  # the keys of a dict
+            left += value.values() if isinstance(value, dict) else ()
     return size

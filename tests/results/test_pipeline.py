@@ -150,6 +150,17 @@ def test_a_document_that_cannot_be_made_a_record_counts_as_not_written() -> None
     assert not job_of(crawl.request).written
 
 
+async def test_a_value_within_itself_is_weighed_once() -> None:
+    """And left to the sinks, which refuse it."""
+    delivery = Delivery(sink := ScriptedSink(), limits=QUICK)
+    await delivery.open(300)
+    crawl, rows = Crawl(delivery), list[Any]()
+    rows += [rows, {"row": rows}]
+    crawl.results.submit({"url_id": "a", "rows": rows}, job_of(crawl.request))
+    await until(lambda: sink.written == [["a"]])
+    await delivery.close(300)
+
+
 # --- a result waits for its batch only while others are on their way -------------------------------------
 
 ALONE, SOON, SLOW = "http://a.test/alone", "http://b.test/quick", "http://c.test/slow"
