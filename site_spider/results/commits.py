@@ -286,7 +286,8 @@ class OffsetCommits(Commits):
         self._refused_since = 0.0
         self._count(succeeded=True)
         self._tell(self._completion.committed, positions)
-        self._outage.is_over()
+        if self._outage.is_on:
+            self._outage.is_over()
         awaited, self._awaited = self._awaited, []
         for _, then in awaited:
             self._tell(then)

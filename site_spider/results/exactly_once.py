@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from operator import call
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -70,7 +71,7 @@ class ExactlyOnce(SeedListener, Commits):
         backlog_bytes: int,
         member: Member,
         tell: Tell,
-        is_urgent: Callable[[], bool],
+        urgent: Sequence[Callable[[], bool]],
         on_change: Callable[[], None],
         fault_of: Callable[[str], str],
         background: Background,
@@ -82,7 +83,7 @@ class ExactlyOnce(SeedListener, Commits):
         self._sound: set[str] = set()  # topics that links may go to
         self._asked: dict[str, list[tuple[SeedInFlight, Link, Future[Any]]]] = {}  # by topics not known yet
         self._dead_letters = dead_letters
-        self._is_urgent = is_urgent
+        self._urgent = urgent  # reasons, of which one is enough
         self._on_change = on_change
         self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
         self._backlog_bytes = backlog_bytes  # may wait for it
@@ -195,7 +196,7 @@ class ExactlyOnce(SeedListener, Commits):
         now = self._loop.time()
         if self._is_settling or self._held.under_way is not None or now < self._not_before:
             return
-        at_once = self._hurried or self._is_urgent()
+        at_once = self._hurried or any(map(call, self._urgent))
         with_trees = self._held.ready_count > 0 and (at_once or self._held.is_due(now))
         if not with_trees and not self._firsts and (now < self._commit_at or self._held.ready_count):
             return

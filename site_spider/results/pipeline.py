@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import suppress
 from datetime import UTC
 from functools import cached_property
+from operator import call
 from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -92,7 +93,7 @@ class Results(SeedListener):
         completion: Completion,
         dead_letters: DeadLetters,
         tally: ResultTally,
-        is_urgent: Callable[[], bool],
+        urgent: Sequence[Callable[[], bool]],
         form: DocumentForm,
     ) -> None:
         self._form = form
@@ -102,7 +103,7 @@ class Results(SeedListener):
         self._tally = tally
         self._completion = completion
         self._dead_letters = dead_letters
-        self._is_urgent = is_urgent
+        self._urgent = urgent  # reasons, of which one is enough
 
     def submit(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
         """Send one document, which has a `url_id`, to every sink."""
@@ -143,7 +144,7 @@ class Results(SeedListener):
         self._dead_letters.give_up(job.entry, reason)
 
     def _send(self, pending: _Pending) -> None:
-        deliveries, at_once = self._deliveries[pending.record.kind], self._is_urgent()
+        deliveries, at_once = self._deliveries[pending.record.kind], any(map(call, self._urgent))
         pending.sinks = len(deliveries)
         if pending.job is not None:
             self._completion.ledger.hold(pending.job.entry)

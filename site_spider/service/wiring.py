@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, call
+from operator import attrgetter
 from typing import Any, cast
 
 from scrapy.crawler import Crawler
@@ -127,7 +127,6 @@ class Parts:
         # Results are sent at once instead of waiting for a full batch: few seeds are in flight and others wait for
         # them, partitions leave, or no further result is on its way.
         urgent: list[Callable[[], bool]] = []
-        urgency = lambda: any(map(call, urgent))  # noqa: E731
         deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
         of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
         self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
@@ -135,7 +134,7 @@ class Parts:
         if config.exactly_once:
             limits = config.batch, config.backlog_bytes
             links = stores.log.fault_of, background
-            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgency, wake, *links)
+            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgent, wake, *links)
             completion.add(keeper)
         else:
             commits = OffsetCommits(completion, producer, member, tell)
@@ -145,7 +144,7 @@ class Parts:
         deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
         describe = getattr(spider, "describe_answer", None)
         form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
-        told = counted.pages, urgency, form
+        told = counted.pages, urgent, form
         self.results = results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
         # tasks

@@ -201,7 +201,7 @@ class Crawl:
             backlog_bytes,
             MEMBER,
             told,
-            is_urgent=lambda: False,
+            urgent=(),
             on_change=lambda: None,
             fault_of=lambda topic: self.faults.get(topic, ""),
             background=Background(self.failed.append),

@@ -70,7 +70,7 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member(("seeds",), "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        told = Counted().pages, lambda: False, DocumentForm({}, "trial", None, {}, deletes_gone=False)
+        told = Counted().pages, (), DocumentForm({}, "trial", None, {}, deletes_gone=False)
         self.results = Results(deliveries, (), commits, completion, self.letters, *told)
         completion.add(self.results)
         _, self.request, _ = begun(completion)

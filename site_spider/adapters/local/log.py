@@ -135,7 +135,8 @@ class LocalConsumer(Consumer):
                 self._retention.look(
                     identifier for one in self._memberships.values() for identifier in one.owned.values()
                 )
-                self._outage.is_over()
+                if self._outage.is_on:
+                    self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)

@@ -258,7 +258,8 @@ class LocalProducer(Producer):
                     raise
                 self._outage.goes_on(error)
             else:
-                self._outage.is_over()
+                if self._outage.is_on:
+                    self._outage.is_over()
                 return places
             with self._change:
                 self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
