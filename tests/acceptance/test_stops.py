@@ -20,7 +20,7 @@ def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once
         return sum(entry.path.startswith(path) for entry in site.entries())
 
     deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
-    run = deployment.start(SITE_STOP_GRACE_SECONDS="1")
+    run = deployment.start(SITE_STOP_GRACE_SECONDS="6")  # and 3 more, within which a machine may stand still
     wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 300, "two results")
     run.terminate()
     assert run.wait(300) == 0
