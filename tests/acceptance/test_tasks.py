@@ -90,8 +90,8 @@ def test_control_of_running_tasks_holds_over_deaths_and_late_processes(deploymen
     run = deployment.start("-n", "2", "-c", str(PROCESS_AT_ONCE))
     wait_until(lambda: len(deployment.documents()) > 30, DONE_SECONDS, "the first results")
     write(deployment, "paused", "paused")
-    killed_at = time.time()
     os.kill(crawlers(run)[0], signal.SIGKILL)
+    killed_at = time.time()  # not before: what it had done and not stored is repeated, too
     write(deployment, "cancelled", "cancelled")
     for task in TASKS:  # of which some wait when the orders come, however late these are
         deployment.produce(seeds(site, task, count)[half:])
