@@ -120,16 +120,17 @@ def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deplo
     """150 pages and 10 trees; kill -9 twice at random moments; a second process comes and goes."""
     singles = [f"/slow/200/{number}" for number in range(150)]
     trees = [f"/graph/t{number}/0/0" for number in range(10)]
-    produce(deployment, site, singles, trees)
     chance, died = random.Random(), set[int]()
     first = deployment.start("-c", "4")
     for moment in range(2):
         more = len(site.entries()) + chance.randint(20, 40)
+        produce(deployment, site, singles[moment::3], trees[moment::3])  # so there are more, however late it is
         wait_until(lambda more=more: len(site.entries()) > more, 300, "some progress")
         kill_a_crawler(first, died)
         if moment == 0:
             second = deployment.start("-c", "4")
             second.wait_assigned()
+    produce(deployment, site, singles[2::3], trees[2::3])
     wait_until(lambda: len(site.entries()) > 170, 300, "most of it")
     second.terminate()
     assert second.wait(300) == 0
