@@ -223,17 +223,13 @@ class SteppedHttpCompression(CompressionBase):
         bodies = part_of(self._crawler, Bodies)
         if bodies is not None:
             await bodies.turn(request)
-        cut: CodingCut | None = None
         try:
             await asyncio.to_thread(output.writelines, unpacked(response.body, codings, most))
-        except CodingCut as error:  # what came weighs as much
-            cut = error
-        if bodies is not None:
-            job = job_of(request)
-            is_kept = job is not None and job.exchanges  # as it was on the wire, too
-            bodies.weigh(request, output.tell() + (len(response.body) if is_kept else 0))
-        if cut is not None:
-            raise cut
+        finally:  # what came before a fault weighs as much
+            if bodies is not None:
+                job = job_of(request)
+                is_kept = job is not None and job.exchanges  # as it was on the wire, too
+                bodies.weigh(request, output.tell() + (len(response.body) if is_kept else 0))
 
     def _tell(self, request: Request, response: Response, body: bytes, unknown: list[bytes]) -> None:
         least = request.meta.get("download_warnsize", self.warn_size)

@@ -222,21 +222,17 @@ class ConnectionPool:
         Raises CannotResolveHostError, PrivateHostError, TunnelError and OSError, which ssl.SSLError is.
         """
         try:
-            wire = await self._made(server)
+            addresses = await self._addresses(server)
+            try:
+                wire = await self._wire_to_one(server, addresses, resumes=server not in self._without_sessions)
+            except _SessionRefused:
+                wire = await self._wire_to_one(server, addresses, resumes=False)
+                self._without_sessions[server] = None
         except BaseException:
             self.places.give_back()
             raise
         self._open[wire] = server
         self.places.succeeded()
-        return wire
-
-    async def _made(self, server: Server) -> Connection:
-        addresses = await self._addresses(server)
-        try:
-            return await self._wire_to_one(server, addresses, resumes=server not in self._without_sessions)
-        except _SessionRefused:
-            wire = await self._wire_to_one(server, addresses, resumes=False)
-        self._without_sessions[server] = None
         return wire
 
     async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Connection:

@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,7 +41,6 @@ from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.frontier.priority_queue import PROXY_LEVEL
 from site_spider.ledger.completion import Job, job_of
-from site_spider.options import SettingsView
 from site_spider.results.document import describe_status
 
 logger = logging.getLogger(__name__)
@@ -53,38 +51,17 @@ _LARGEST_FILE_BYTES = 10_000_000
 _REMEDY = "Set it to http://user:password@host:port, several with commas, or to the path of a file of them."
 
 
-@dataclass(frozen=True, slots=True)
-class ProxySettings:
-    """When a download goes to a proxy, and how often."""
-
-    statuses: frozenset[int]
-    patterns: PagePatterns
-    unanswered: int  # attempts; 0: never for that
-    attempts: int  # through proxies, of one page
-
-    @classmethod
-    def read(cls, settings: SettingsView) -> Self:
-        name = "SITE_PROXY_BODY_PATTERNS"
-        try:
-            patterns = PagePatterns(options.texts(settings, name))
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}.") from None
-        name = "SITE_PROXY_STATUSES"
-        codes = options.names(settings, name)
-        return cls(
-            statuses=frozenset(options.integer({name: code}, name, 100, 599) for code in codes),
-            patterns=patterns,
-            unanswered=options.integer(settings, "SITE_PROXY_TIMEOUTS"),
-            attempts=options.integer(settings, "SITE_PROXY_ATTEMPTS", minimum=1),
-        )
-
-
 class ProxyService:
     """An extension; for spiders that take seeds, where SITE_PROXIES is set."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self.settings = ProxySettings.read(crawler.settings)
-        written = options.text(crawler.settings, "SITE_PROXIES")
+        settings = crawler.settings
+        self.patterns = PagePatterns(options.texts(settings, "SITE_PROXY_BODY_PATTERNS"))
+        name = "SITE_PROXY_STATUSES"
+        self.statuses = {options.integer({name: code}, name, 100, 599) for code in options.names(settings, name)}
+        self.unanswered = options.integer(settings, "SITE_PROXY_TIMEOUTS")  # attempts; 0: never for that
+        self.attempts = options.integer(settings, "SITE_PROXY_ATTEMPTS", minimum=1)  # through proxies, of one page
+        written = options.text(settings, "SITE_PROXIES")
         self._file = None if "://" in written else Path(written)
         try:
             self._read = None if self._file is None else _signature(self._file)
@@ -207,7 +184,7 @@ _OPTIONS.encoding = re2.Options.Encoding.LATIN1  # bytes as they come
 
 
 class PagePatterns:
-    """Several patterns, as one question. Raises ValueError for the first that RE2 does not take."""
+    """Those of SITE_PROXY_BODY_PATTERNS, as one question. Raises ConfigError for the first that RE2 does not take."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [(pattern, _compiled(pattern)) for pattern in patterns]
@@ -222,7 +199,8 @@ def _compiled(text: str) -> Any:
     try:
         return re2.compile(text.encode(), _OPTIONS)
     except re2.error as error:
-        raise ValueError(f"{text!r} is no regular expression of RE2: {error.args[0].decode()}") from None
+        said = f"{text!r} is no regular expression of RE2: {error.args[0].decode()}"
+        raise ConfigError(f"SITE_PROXY_BODY_PATTERNS: {said}.") from None
 
 
 # --- targets: refuses private hosts before a proxy is asked for them -------------------------------------
@@ -325,7 +303,7 @@ class ProxyLevelMiddleware:
     """Behind the retries: sends what was refused, or never answered, to the proxies."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self._settings = ProxyService.of(crawler).settings
+        self._service = ProxyService.of(crawler)
         codes = options.names(crawler.settings, "RETRY_HTTP_CODES")
         self._passing = frozenset(int(code) for code in codes)  # what another attempt may mend
 
@@ -340,7 +318,7 @@ class ProxyLevelMiddleware:
         if job is None or (route is None and request.meta.get(_DONT_RETRY)):
             return response
         reason = self._reason(response, through_proxy=route is not None)
-        if reason is None or (route is not None and route.attempts >= self._settings.attempts):
+        if reason is None or (route is not None and route.attempts >= self._service.attempts):
             return response
         return (route or Route(job, reason)).another(request, reason)
 
@@ -349,7 +327,7 @@ class ProxyLevelMiddleware:
         job = job_of(request)
         if job is None or route_of(request) is not None or request.meta.get(_DONT_RETRY):
             return None
-        limit, times = self._settings.unanswered, request.meta.get("retry_times", 0) + 1
+        limit, times = self._service.unanswered, request.meta.get("retry_times", 0) + 1
         if not isinstance(exception, _NO_ANSWER) or not limit or times < limit:
             return None
         reason = type(exception).__name__
@@ -357,9 +335,9 @@ class ProxyLevelMiddleware:
 
     def _reason(self, response: Response, *, through_proxy: bool) -> str | None:
         status = response.status
-        if status in self._settings.statuses or (through_proxy and status in self._passing):
+        if status in self._service.statuses or (through_proxy and status in self._passing):
             return describe_status(status) or f"HTTP {status}"
-        pattern = self._settings.patterns.found(response.body)
+        pattern = self._service.patterns.found(response.body)
         return None if pattern is None else f"the page matches {pattern!r}"
 
 
@@ -389,7 +367,7 @@ class ProxyRouteMiddleware:
                 return route.another(request, "", self._service.next_at())
             except TimeoutError:
                 route.silent += 1
-                if route.silent >= self._service.settings.attempts:
+                if route.silent >= self._service.attempts:
                     raise CannotResolveHostError(f"no address for host {urlparse_cached(request).hostname}") from None
                 return route.another(request, "the look-up of its host timed out", self._service.next_at())
         attempt = self._service.take(route.tried if route.url == request.url else ())
@@ -434,7 +412,7 @@ class ProxyRouteMiddleware:
         route = route_of(request)
         assert route is not None
         reason = f"{attempt.proxy.url} {said}"
-        if route.attempts < self._service.settings.attempts:
+        if route.attempts < self._service.attempts:
             return route.another(request, reason)
         # the cause may hold what the proxy was sent
         raise ProxyFailed(f"{reason}, at attempt {route.attempts}; without a proxy: {route.reason}") from None

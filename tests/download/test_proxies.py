@@ -454,5 +454,5 @@ def test_the_first_pattern_that_matches_is_named() -> None:
 
 @pytest.mark.parametrize("pattern", ["[", "(", "*a", "a{2,1}", r"(a+)\1", "(?=a)b"])
 def test_what_re2_does_not_take_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="is no regular expression of RE2: "):
+    with pytest.raises(ConfigError, match=r"^SITE_PROXY_BODY_PATTERNS: .* is no regular expression of RE2: "):
         PagePatterns(["fine", pattern])
