@@ -53,8 +53,14 @@ class _Cookies(http.cookiejar.CookieJar):
             self.clear(*next(iter(self._order)))
 
     def clear(self, domain: str | None = None, path: str | None = None, name: str | None = None) -> None:
-        """As Python's. Raises KeyError when there is none."""
+        """As Python's, which leaves empty the path and the domain of a cookie. Raises KeyError when there is none."""
         super().clear(domain, path, name)
+        paths = self._cookies.get(domain)  # type: ignore[attr-defined] # as in said_of
+        if paths is not None:
+            if path is not None and not paths.get(path, True):
+                del paths[path]
+            if not paths:
+                super().clear(domain)
         for place in self._named(domain, path, name):
             self._strike(place)
 

@@ -91,6 +91,19 @@ def test_a_jar_has_3000_cookies_of_all_domains(middleware: LeanCookies) -> None:
     assert len(sent(middleware, "http://h10.test/")) == 50
 
 
+def test_of_cookies_that_were_pushed_out_no_path_is_left(middleware: LeanCookies) -> None:
+    """Each has up to 4 KB, for as long as the jar lives, and each request of the domain looks at all."""
+    for number in range(10):
+        answer(middleware, [f"c=v; Path=/a/{number}/{i}" for i in range(50)])
+        answer(middleware, ["c=v; Path=/"], f"http://h{number}.test/")
+    answer(middleware, ["c=v; Path=/; Max-Age=0"], "http://h0.test/")
+    jar = middleware.jars[1].jar
+    assert len(jar._cookies["www.shop.test"]) == 50
+    assert len(jar._cookies) == 10
+    jar.clear()
+    assert (len(jar._cookies), jar.size_bytes) == (0, 0)
+
+
 def test_a_cookie_has_4096_bytes_at_most(middleware: LeanCookies) -> None:
     answer(middleware, ["a=" + "v" * 4094, "b=" + "v" * 4095, "c=1; Path=/" + "x" * 4096])
     assert [pair[0] for pair in sent(middleware)] == ["a"]
