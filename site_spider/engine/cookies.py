@@ -37,18 +37,17 @@ class _Cookies(http.cookiejar.CookieJar):
         self.most_of_domain = _MOST_OF_DOMAIN
         self.size_bytes = 0
         self._order: OrderedDict[_Place, int] = OrderedDict()  # the one set longest ago first; its bytes
-        self._of_domain: defaultdict[str, OrderedDict[_Place, None]] = defaultdict(OrderedDict)
 
     def set_cookie(self, cookie: Cookie) -> None:
         place = (cookie.domain, cookie.path, cookie.name)
-        self._strike(place)
+        self.size_bytes -= self._order.pop(place, 0)
         super().set_cookie(cookie)
         size = _COOKIE_BYTES + sum(map(len, place)) + len(cookie.value or "")
         self._order[place] = size
-        self._of_domain[cookie.domain][place] = None
         self.size_bytes += size
-        if len(self._of_domain[cookie.domain]) > self.most_of_domain:
-            self.clear(*next(iter(self._of_domain[cookie.domain])))
+        paths = self._cookies[cookie.domain]  # type: ignore[attr-defined] # as in said_of
+        if sum(map(len, paths.values())) > self.most_of_domain:
+            self.clear(*next(place for place in self._order if place[0] == cookie.domain))
         if len(self._order) > _MOST_OF_JAR:
             self.clear(*next(iter(self._order)))
 
@@ -61,28 +60,15 @@ class _Cookies(http.cookiejar.CookieJar):
                 del paths[path]
             if not paths:
                 super().clear(domain)
-        for place in self._named(domain, path, name):
-            self._strike(place)
+        struck: Sequence[Any] = [(domain, path, name)]
+        if name is None:
+            struck = [one for one in self._order if domain in (None, one[0]) and path in (None, one[1])]
+        for place in struck:
+            self.size_bytes -= self._order.pop(place)
 
     def halve(self) -> None:
         for place in list(self._order)[: (len(self._order) + 1) // 2]:
             self.clear(*place)
-
-    def _named(self, domain: str | None, path: str | None, name: str | None) -> Sequence[_Place]:
-        if domain is not None and path is not None and name is not None:
-            return [(domain, path, name)]
-        places = self._order if domain is None else self._of_domain[domain]
-        return [place for place in places if path is None or place[1] == path]
-
-    def _strike(self, place: _Place) -> None:
-        size = self._order.pop(place, None)
-        if size is None:
-            return
-        self.size_bytes -= size
-        domain = self._of_domain[place[0]]
-        del domain[place]
-        if not domain:
-            del self._of_domain[place[0]]
 
 
 class BoundedJar(CookieJar):
