@@ -147,7 +147,9 @@ def read_sitemap(
         return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
         return Sitemap([], refusal=f"sitemap not read: {refused}")
-    return Sitemap(found.pages, found.gap)
+    if found.gap is None:
+        return Sitemap(found.pages)
+    return Sitemap(found.pages, "sitemap read with gaps, the first behind {} entries: {}".format(*found.gap))
 
 
 def parse_lastmod(text: str | None) -> datetime | None:
@@ -190,15 +192,11 @@ class _Entries:
 
     def __init__(self, since: datetime | None) -> None:
         self.pages: list[ListedPage] = []
-        self.gap: str | None = None  # the note on the first one
+        self.gap: tuple[int, str] | None = None  # the first one: how many pages are before it, and its fault
         self._words: dict[str, str] = {}  # most entries have the same
         self._parts_left = _MOST_PARTS
         self._since = since
         self._room_bytes = _MOST_URL_BYTES
-
-    def goes_on_behind(self, fault: str) -> None:
-        """To be called at the first gap."""
-        self.gap = f"sitemap read with gaps, the first behind {len(self.pages)} entries: {fault}"
 
     def looked_at(self, parts: int) -> None:
         """Raises _Fault when that was too much."""
@@ -431,7 +429,6 @@ class _XmlReader:
         self._length = 0
         self._fed = 0  # bytes
         self.parts = 0  # elements and attributes of the last piece
-        self._before_gap, self._fault = 0, ""  # entries, and what the first gap is
         self._has_entities = False  # of its own
         self._lost: bytes | None = None  # behind a gap: what may be the beginning of the next entry
         self._parser = self._new_parser()
@@ -477,8 +474,8 @@ class _XmlReader:
                 self._parser.Parse(b"", True)
             except ExpatError as error:
                 raise _Fault(_said_of(error)) from None
-        elif len(self._found.pages) == self._before_gap:
-            raise _Fault(self._fault)
+        elif len(self._found.pages) == self._found.gap[0]:
+            raise _Fault(self._found.gap[1])
 
     def _lose(self, error: ExpatError | _Gap) -> None:
         """Of the entry at hand what was read counts, when its URL was."""
@@ -491,8 +488,7 @@ class _XmlReader:
             if "loc" in self._fields:
                 self._end_entry(self._bases[depth])
         if self._found.gap is None:
-            self._before_gap, self._fault = len(self._found.pages), _said_of(error)
-            self._found.goes_on_behind(self._fault)
+            self._found.gap = len(self._found.pages), _said_of(error)
         del self._bases[(depth or self._depth + 1) :]
 
     def _begin_anew(self) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
 
 import brotli  # type: ignore[import-untyped] # it has no types
 
@@ -99,33 +98,32 @@ class _Input:
 def _gzip(pieces: Pieces) -> Pieces:
     source = _Input(pieces)
     for number in range(MAX_MEMBERS):
-        header_bytes = yield from _gzip_header(source, number)
-        if header_bytes is None:
+        if not (yield from _has_gzip_header(source, number)):
             return
-        yield from _inflate(zlib.decompressobj(-zlib.MAX_WBITS), source, "gzip")
+        yield from _inflate(source, "gzip")
         yield from _skip(source, 8)  # checksum and length
     raise CodingError(f"the body has more than {MAX_MEMBERS} gzip members")
 
 
-def _gzip_header(source: _Input, number: int) -> Any:
-    """Pass a header over; None when there is none."""
+def _has_gzip_header(source: _Input, number: int) -> Generator[bytes, None, bool]:
+    """Pass it over."""
     data = b""
     while (piece := source.take()) is not None:
         data += piece
         if not b"\x1f\x8b\x08".startswith(data[:3]) and not data.startswith(b"\x1f\x8b\x08"):
             if number == 0:
                 raise CodingError("the body is not in gzip, as Content-Encoding says")
-            return None  # what stands behind the last member
+            return False  # what stands behind the last member
         end = _gzip_header_end(data)
         if end is not None:
             source.give_back(data[end:])
-            return end
+            return True
         if len(data) > _MAX_GZIP_HEADER_BYTES:
             raise CodingError("the header of gzip is too long")
         yield b""
     if data and number == 0:
         raise CodingCut("the body ends before its gzip header does")
-    return None
+    return False
 
 
 def _gzip_header_end(data: bytes) -> int | None:
@@ -163,10 +161,11 @@ def _deflate(pieces: Pieces) -> Pieces:
         return
     is_zlib = len(data) > 1 and data[0] & 0x0F == zlib.DEFLATED and int.from_bytes(data[:2], "big") % 31 == 0
     source.give_back(data[2:] if is_zlib else data)
-    yield from _inflate(zlib.decompressobj(-zlib.MAX_WBITS), source, "deflate")
+    yield from _inflate(source, "deflate")
 
 
-def _inflate(decoder: Any, source: _Input, coding: str) -> Pieces:
+def _inflate(source: _Input, coding: str) -> Pieces:
+    decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     while (piece := source.take()) is not None:
         while True:
             yield decoder.decompress(piece, _SLICE_BYTES)
