@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
 _IPV4 = {
     "0.0.0.0/0": True,
@@ -57,7 +57,6 @@ _IN_LAST_32_BITS = tuple(
     for block in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
 )  # compatible, mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052)
 _LOCAL_NAT64 = int(IPv6Network("64:ff9b:1::/48").network_address) >> 80  # RFC 8215
-_TEREDO, _6TO4 = 0x20010000, 0x2002
 _ISATAP, _ISATAP_MASK = 0x5EFE, 0xFCFFFFFF  # RFC 5214; the mask leaves out the bits u and g
 _32_BITS = 0xFFFFFFFF
 _METADATA_NAMES = frozenset({
@@ -112,7 +111,7 @@ def is_public(address: str) -> bool:
         return _is_open(number, _BLOCKS_IPV4)
     if ip.scope_id is not None or not _is_open(number, _BLOCKS_IPV6):
         return False
-    return all(_is_open(embedded, _BLOCKS_IPV4) for embedded in _embedded(number))
+    return all(_is_open(embedded, _BLOCKS_IPV4) for embedded in _embedded(ip))
 
 
 def is_metadata_name(host: str) -> bool:
@@ -120,17 +119,17 @@ def is_metadata_name(host: str) -> bool:
     return host.rstrip(".").lower() in _METADATA_NAMES
 
 
-def _embedded(ip: int) -> Iterator[int]:
+def _embedded(address: IPv6Address) -> Iterator[int]:
     """The IPv4 addresses in an IPv6 one, by every form that it has."""
+    ip = int(address)
     if ip >> 32 in _IN_LAST_32_BITS:
         yield ip & _32_BITS
     elif ip >> 80 == _LOCAL_NAT64:
         yield from _translated_locally(ip)
-    elif ip >> 112 == _6TO4:
-        yield ip >> 80 & _32_BITS
-    elif ip >> 96 == _TEREDO:
-        yield ip >> 64 & _32_BITS  # the server
-        yield ~ip & _32_BITS  # the client
+    elif address.sixtofour:
+        yield int(address.sixtofour)
+    elif address.teredo:
+        yield from map(int, address.teredo)  # server and client
     if ip >> 32 & _ISATAP_MASK == _ISATAP:
         yield ip & _32_BITS
 

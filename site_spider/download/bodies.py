@@ -21,7 +21,7 @@ import ctypes
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from io import BytesIO
 from typing import Any
 
@@ -207,7 +207,8 @@ class SteppedHttpCompression(CompressionBase):
         output = BytesIO()  # hands its bytes over without copying them
         try:
             async with self._one_at_a_time:  # a decoder may take 16 MB, whatever the size of its body
-                is_small = await _fill_in_turns(output, unpacked(response.body, codings, most))
+                pieces = unpacked(response.body, codings, most)
+                is_small = await Turns.of_running_loop().run(_fill(output, pieces))  # many bodies come in one turn
             if not is_small:
                 output = BytesIO()
                 await self._fill_in_thread(output, request, response, codings, most)
@@ -247,18 +248,14 @@ class SteppedHttpCompression(CompressionBase):
             self.stats.inc_value("httpcompression/response_count")
 
 
-async def _fill_in_turns(output: BytesIO, pieces: Pieces) -> bool:
-    """False when there is more of it than is done on the event loop."""
-    turns = Turns.of_running_loop()
-    while True:
-        if not turns.has_time():  # before the first one, too: many bodies come in one turn
-            await turns.time()
-        piece = next(pieces, None)
-        if piece is None:
-            return True
+def _fill(output: BytesIO, pieces: Pieces) -> Generator[None, None, bool]:
+    """In steps; False when there is more of it than is done on the event loop."""
+    for piece in pieces:
         output.write(piece)
         if output.tell() >= LARGE_BYTES:
             return False
+        yield
+    return True
 
 
 # --- large blocks: says which blocks of memory the allocator returns to the system at once ---------------

@@ -178,15 +178,13 @@ class Turns:
 
     async def run(self, steps: Generator[object, None, T]) -> T:
         """Take steps while a turn has time, then in later ones; returns what they return."""
-        if not self.has_time():
-            await self.time()
         while True:
+            if not self.has_time():
+                await self.time()
             try:
                 next(steps)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            if not self.has_time():
-                await self.time()
 
     async def through(self, parts: Iterable[T]) -> AsyncIterator[T]:
         """The parts, each while a turn has time, or in a later one."""
