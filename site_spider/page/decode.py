@@ -361,7 +361,11 @@ def _detect(body: bytes) -> Generator[None, None, str]:
             break
         yield
     sample = body[start : start + DETECTION_BYTES]
-    return "utf-8" if _nearly_utf8(sample) else _detected(sample, len(body) <= start + DETECTION_BYTES)
+    if _nearly_utf8(sample):
+        return "utf-8"
+    detector = EncodingDetector()
+    detector.feed(sample, last=len(body) <= start + DETECTION_BYTES)
+    return _named(detector.guess(tld=None, allow_utf8=False)) or "windows-1252"
 
 
 def _nearly_utf8(sample: bytes) -> bool:
@@ -370,12 +374,6 @@ def _nearly_utf8(sample: bytes) -> bool:
     faults = text.count("\ufffd")
     sound = len(text) - len(text.encode("ascii", "ignore")) - faults
     return sound > 0 and faults * 20 <= sound
-
-
-def _detected(sample: bytes, whole: bool) -> str:
-    detector = EncodingDetector()
-    detector.feed(sample, last=whole)
-    return _named(detector.guess(tld=None, allow_utf8=False)) or "windows-1252"
 
 
 # --- body: cuts a body to what is kept: text, or on request the bytes of binary content -----------------

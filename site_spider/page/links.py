@@ -113,7 +113,8 @@ class LinkBase(NamedTuple):
         """By the URL standard. Raises SeedError and ValueError."""
         before, mark, query = href.partition("?")
         before = before.replace("\\", "/")
-        scheme, rest = _split_scheme(before)
+        found = _SCHEME.match(before)
+        scheme, rest = (found[1].lower(), before[found.end() :]) if found else ("", before)
         if rest.startswith("//") or (scheme and scheme != self.scheme):
             authority, slash, path = rest.lstrip("/").partition("/")
             origin = check_url(f"{scheme or self.scheme}://{authority.removesuffix(':')}/")[:-1]
@@ -140,10 +141,7 @@ class LinkBase(NamedTuple):
     def _in_page_encoding(self, query: str) -> str:
         if self.codec == "utf-8" or query.isascii():
             return query
-        return _NON_ASCII.sub(self._percent_encoded, query)
-
-    def _percent_encoded(self, run: re.Match[str]) -> str:
-        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
+        return _NON_ASCII.sub(lambda run: quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe=""), query)
 
 
 def _is_plain(href: str) -> bool:
@@ -157,7 +155,8 @@ def _plain_url(origin: str, folder: str, href: str) -> str | None:
     """The URL of a trimmed link that does not begin with a query, or None if it needs more care."""
     up = href.startswith("../") and bool(folder)
     if up:
-        folder, href = _parent(origin, folder), href[3:]
+        href, end = href[3:], folder.rfind("/", len(origin), -1)
+        folder = folder if end < 0 else folder[: end + 1]  # above the topmost is itself
     if not _is_plain(href):
         return None
     if href[0] == "/":
@@ -165,12 +164,6 @@ def _plain_url(origin: str, folder: str, href: str) -> str | None:
     if href[0] in ".?" or ":" in href:
         return href if not up and _PLAIN_ABSOLUTE.fullmatch(href) else None
     return folder + href if folder else None
-
-
-def _parent(origin: str, folder: str) -> str:
-    """The folder above; of the topmost, itself."""
-    end = folder.rfind("/", len(origin), -1)
-    return folder if end < 0 else folder[: end + 1]
 
 
 @lru_cache(maxsize=16_384)  # about 15 MB
@@ -181,11 +174,6 @@ def _find(origin: str, folder: str, codec: str, written: str) -> tuple[str, str 
         return None
     page = LinkBase(origin.partition(":")[0], origin, folder[len(origin) :], codec, folder)
     return href, page.join(href)
-
-
-def _split_scheme(href: str) -> tuple[str, str]:
-    found = _SCHEME.match(href)
-    return (found[1].lower(), href[found.end() :]) if found else ("", href)
 
 
 def _without_dots(path: str) -> str:
