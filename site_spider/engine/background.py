@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from scrapy.crawler import Crawler
 
 from site_spider import runtime
+from site_spider.engine.scrapy_parts import part_of
 
 Fail = Callable[[BaseException], None]
 P = ParamSpec("P")
@@ -26,8 +27,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 THREAD_PREFIX = "site-"  # of the names of our threads, those of the adapters included
-
-_of_crawlers: WeakKeyDictionary[Crawler, Background] = WeakKeyDictionary()
 
 
 class Background:
@@ -38,14 +37,11 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()  # the event loop keeps no strong reference
 
     @classmethod
-    def for_crawler(cls, crawler: Crawler, fail: Fail) -> Background:
-        _of_crawlers[crawler] = made = cls(fail)
-        return made
-
-    @classmethod
     def of(cls, crawler: Crawler) -> Background:
         """The one of a crawl whose spider takes seeds."""
-        return _of_crawlers[crawler]
+        found = part_of(crawler, cls)
+        assert found is not None
+        return found
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine as a task."""

@@ -22,6 +22,7 @@ from scrapy.exceptions import CloseSpider
 
 from site_spider import runtime
 from site_spider.engine.background import Background
+from site_spider.engine.scrapy_parts import provide
 from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
 from site_spider.redaction import Redaction, secrets_of
 from site_spider.text import for_log
@@ -115,7 +116,8 @@ class Ending:
     """Of one crawl. On the event loop's thread only."""
 
     def __init__(self, crawler: Crawler, leave_at_once: Callable[[], None]) -> None:
-        self.background = Background.for_crawler(crawler, self.fail)
+        self.background = Background(self.fail)
+        provide(crawler, self.background)
         self.is_death = False  # by an error of our own: some seed may be at fault
         self._leave_at_once = leave_at_once  # ends the process, where it is ours
         self._crawler = crawler

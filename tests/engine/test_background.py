@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy import Spider
+from scrapy.utils.test import get_crawler
 
 import site_spider
 from site_spider import runtime
@@ -21,6 +25,7 @@ from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download import proxies as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background, Turns
 from site_spider.errors import EXIT_SOFTWARE
+from site_spider.service.stop import Ending
 from tests.in_process.engine import crawl
 from tests.intake.test_deaths import committed
 
@@ -156,6 +161,17 @@ def test_a_thread_of_an_adapter(monkeypatch: pytest.MonkeyPatch, assert_crawl_fa
 
     monkeypatch.setattr(LocalProducer, "_finish", fail_at_dead_letters)
     assert_crawl_fails()
+
+
+def test_a_crawl_that_is_over_is_not_kept() -> None:
+    """A script may run many, one after the other."""
+    crawler = get_crawler(Spider)
+    ending = Ending(crawler, lambda: None)
+    assert Background.of(crawler) is ending.background
+    kept = weakref.ref(crawler)
+    del crawler, ending
+    gc.collect()
+    assert kept() is None
 
 
 async def test_a_task_that_is_cancelled_has_not_failed() -> None:
