@@ -65,7 +65,8 @@ def left_by_pages(folder: Path, sort: str) -> Counter[str]:
         assert service is not None
         ledger = service.parts.completion.ledger
         if gc.isenabled():
-            gc.collect()  # what the start of the crawl has left
+            for _ in range(3):  # until what the start of the crawl has left is gone, and the crawl before it
+                gc.collect()
             gc.disable()
             left["alive"] = -alive()
         if ledger.consumed < EACH or ledger.in_flight:
