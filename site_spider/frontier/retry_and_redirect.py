@@ -173,7 +173,9 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
             result = super().process_response(request, response)
             if isinstance(result, Request):
                 self._check(result)
-                _leave_slot(result, request)
+                # Scrapy copies it with the meta: the new host would be visited at the old one's pace
+                if result.meta.get(meta_keys.DOWNLOAD_SLOT) == urlparse_cached(request).hostname:
+                    del result.meta[meta_keys.DOWNLOAD_SLOT]
                 count(self.crawler, f"{REDIRECTS_COUNTED}followed")
         except IgnoreRequest:
             count(self.crawler, f"{REDIRECTS_COUNTED}too_many")
@@ -191,9 +193,3 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         leads_out = getattr(self.crawler.spider, "leads_out", None)
         if leads_out is not None and leads_out(redirected):
             raise SeedError("it leads a sitemap out of the link scope")
-
-
-def _leave_slot(redirected: Request, request: Request) -> None:
-    """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
-    if redirected.meta.get(meta_keys.DOWNLOAD_SLOT) == urlparse_cached(request).hostname:
-        del redirected.meta[meta_keys.DOWNLOAD_SLOT]

@@ -23,7 +23,6 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from scrapy.robotstxt import RobotParser
-from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from site_spider import meta_keys, options, runtime
@@ -265,8 +264,16 @@ class Robots:
         self._is_free = is_free
         self._crawler = crawler
         settings = crawler.settings
-        self._cache: RobotsCache[Rules] = RobotsCache(_limits(settings))
-        self._all_allowed = Rules(None, options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS"))
+        seconds = partial(options.seconds, settings)
+        limits = RobotsLimits(
+            count=options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
+            age_seconds=seconds("SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS),
+            wait_seconds=seconds("SITE_ROBOTS_WAIT_SECONDS"),
+            first_pause_seconds=seconds("SITE_RETRY_PAUSE_SECONDS"),
+            longest_pause_seconds=seconds("SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+        )
+        self._cache: RobotsCache[Rules] = RobotsCache(limits)
+        self._all_allowed = Rules(None, seconds("SITE_CRAWL_DELAY_MAX_SECONDS"))
         self._parser: type[RobotParser] = load_object(settings["ROBOTSTXT_PARSER"])
         self._own_agent: str | None = settings["ROBOTSTXT_USER_AGENT"]
         self._usual_agent: str = settings["USER_AGENT"]
@@ -426,16 +433,6 @@ class Robots:
 def _origin_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
-
-
-def _limits(settings: BaseSettings) -> RobotsLimits:
-    return RobotsLimits(
-        count=options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
-        age_seconds=options.seconds(settings, "SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS),
-        wait_seconds=options.seconds(settings, "SITE_ROBOTS_WAIT_SECONDS"),
-        first_pause_seconds=options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
-        longest_pause_seconds=options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
-    )
 
 
 # --- middleware: Scrapy's robots.txt middleware, which drops what the rules forbid -----------------------

@@ -99,8 +99,7 @@ class Queues:
             self.room.put_seed(waiting)
         except Exception as error:  # of this one alone: settings for its host, say
             logger.exception("A seed could not be queued: %s", waiting.seed.url)
-            reason = f"the seed could not be queued: {error!r}"
-            self._dead_letters.set_aside(waiting, reason)
+            self._dead_letters.set_aside(waiting, f"the seed could not be queued: {error!r}")
 
     async def take_out(self, unwanted: Callable[[Waiter], bool]) -> AsyncIterator[Waiter]:
         """Take out what `unwanted` picks of all that waits, in turns of the event loop; the oldest seeds first."""
@@ -175,6 +174,7 @@ class Dispatcher:
         prepare: Callable[[Request, Job], None],
     ) -> None:
         self._crawl = crawl
+        self._count: Callable[[str], None] = crawl.stats.inc_value
         self._queues = queues
         self._completion = completion
         self._results = results
@@ -247,9 +247,8 @@ class Dispatcher:
                 self._queues.room.came_back(request)
                 self._end_badly(request, error)
                 continue
-            count = self._crawl.stats.inc_value
-            count("scheduler/dequeued/memory")
-            count("scheduler/dequeued")
+            self._count("scheduler/dequeued/memory")
+            self._count("scheduler/dequeued")
             break
         lineage.work_on(request)
         return request
@@ -273,8 +272,7 @@ class Dispatcher:
         try:
             request, job = seed_request(waiting, self._crawl.spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
-            reason = f"Scrapy refuses the request: {error}"
-            self._dead_letters.set_aside(waiting, reason)
+            self._dead_letters.set_aside(waiting, f"Scrapy refuses the request: {error}")
             return None
         self._completion.begin(request, job)
         try:
@@ -296,9 +294,6 @@ class Dispatcher:
             return None
         self._completion.begin_job(request, job)
         return request
-
-    def _count(self, key: str) -> None:
-        self._crawl.stats.inc_value(key)
 
 
 class SeedScheduler(Scheduler):
