@@ -68,12 +68,12 @@ def must_be_empty(name: str) -> bool:
     return name in _MUST_BE_EMPTY or name.startswith("_")
 
 
-def mapping(field: str, value: object) -> dict[str, Any]:
-    """A JSON object; null is an empty one."""
+def mapping(field: str, value: object, tell: Callable[[object], str] = shown) -> dict[str, Any]:
+    """A JSON object; null is an empty one. `tell` says in the reason what else it is."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise refused(field, f"{shown(value)}, but must be an object")
+        raise refused(field, f"{tell(value)}, but must be an object")
     return value
 
 
@@ -192,11 +192,14 @@ def body(value: object, charset: str) -> bytes | None:
         raise refused("body", f"{shown(bad)} at character {error.start + 1} does not fit {charset}") from None
 
 
+# What is in headers and cookies is shown nowhere, it may be a password: `kind` says what else they are.
+
+
 def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
     """Name and value of each header in their order; a list of values repeats the header."""
     if not value and (value is None or isinstance(value, dict)):
         return ()
-    pairs = tuple(islice(_header_pairs(_secret_mapping("headers", value)), MAX_HEADERS + 1))
+    pairs = tuple(islice(_header_pairs(mapping("headers", value, kind)), MAX_HEADERS + 1))
     if len(pairs) > MAX_HEADERS:
         raise refused("headers", f"more than {MAX_HEADERS}")
     if sum(len(name) + len(text) for name, text in pairs) > MAX_HEADERS_BYTES:
@@ -205,13 +208,6 @@ def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
     if size_bytes > MAX_HEADERS_BYTES:
         raise refused("headers", f"{size_bytes} bytes, but must be at most {MAX_HEADERS_BYTES}")
     return pairs
-
-
-def _secret_mapping(field: str, value: object) -> dict[str, Any]:
-    """What is in headers and cookies is shown nowhere: it may be a password."""
-    if value is not None and not isinstance(value, dict):
-        raise refused(field, f"{kind(value)}, but must be an object")
-    return mapping(field, value)
 
 
 def _header_pairs(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -260,7 +256,7 @@ def cookies(value: object) -> Cookies:
 
 def _long_cookie(value: object) -> dict[str, str | bool]:
     """One cookie of Scrapy's longer form; other keys, such as expiry, have no effect there either."""
-    cookie = _secret_mapping("cookies", value)
+    cookie = mapping("cookies", value, kind)
     clean: dict[str, str | bool] = {
         "name": _cookie_name(cookie.get("name")),
         "value": _cookie_text("cookies.value", cookie.get("value")),

@@ -337,11 +337,9 @@ def seed_bytes(message: Message, seed: Seed | SeedError) -> int:
         size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in seed.headers)
     if seed.cookies:
         size += object_bytes(seed.cookies)
-    return size if seed.spilled is None else size + _spilled_bytes(seed.spilled)
-
-
-def _spilled_bytes(spilled: Spilled) -> int:
-    return _SEED_BYTES // 4 + len(spilled.url) + text_bytes(spilled.redirect_urls) + text_bytes(spilled.retry_reasons)
+    if (said := seed.spilled) is not None:
+        size += _SEED_BYTES // 4 + len(said.url) + text_bytes(said.redirect_urls) + text_bytes(said.retry_reasons)
+    return size
 
 
 def text_bytes(texts: tuple[str, ...] | list[str]) -> int:

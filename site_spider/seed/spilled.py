@@ -109,7 +109,7 @@ class Spilled:
             retry_reasons=_words("retry_reasons", given, _reason),
             redirect_times=_count("redirect_times", given),
             redirect_ttl=None if given.get("redirect_ttl") is None else _count("redirect_ttl", given),
-            redirect_urls=_words("redirect_urls", given, _url),
+            redirect_urls=_words("redirect_urls", given, lambda _field, url: check_url(url)),
             redirect_reasons=_words("redirect_reasons", given, _status_or_reason),
             unraised_priority=None if unraised is None else check.priority(f"meta.{KEY}.unraised_priority", unraised),
             hops=max(
@@ -159,10 +159,6 @@ def _reason(field: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_WORD or not value.isprintable():
         raise refused(field, f"{shown(value)} is not a printable text of at most {_LONGEST_WORD} characters")
     return value
-
-
-def _url(_field: str, value: object) -> str:
-    return check_url(value)
 
 
 def _status_or_reason(field: str, value: object) -> str | int:
