@@ -40,7 +40,7 @@ FORBIDDEN_META = frozenset({
     "proxy", "bindaddress", "download_slot", "download_maxsize", "http_user", "http_pass",
     "dont_obey_robotstxt", "allow_offsite", "cookiejar",
 })  # fmt: skip
-_MUST_BE_EMPTY = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
+MUST_BE_EMPTY = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 
 # Known by name, so that no name from a message becomes an import of a codec or stays in its cache.
 _ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
@@ -61,11 +61,6 @@ Cookies = dict[str, str] | list[dict[str, str | bool]]
 def is_forbidden(key: str) -> bool:
     """Whether no seed may have this key in its meta."""
     return key in FORBIDDEN_META or key.startswith(("_", meta_keys.PREFIX))
-
-
-def must_be_empty(name: str) -> bool:
-    """Whether a field beside the URL is refused when it says something, instead of ignored."""
-    return name in _MUST_BE_EMPTY or name.startswith("_")
 
 
 def mapping(field: str, value: object, tell: Callable[[object], str] = shown) -> dict[str, Any]:

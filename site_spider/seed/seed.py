@@ -171,7 +171,7 @@ def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
     for name, value in fields.items():
         if name in _KNOWN:
             continue
-        ours = check.must_be_empty(name)
+        ours = name in check.MUST_BE_EMPTY or name.startswith("_")  # refused, not ignored, when it says something
         if ours and not _is_empty(value):
             raise refused(name, f"{shown(value)} is not allowed in a seed; leave it out")
         if not ours and len(unknown) < _MOST_UNKNOWN:
