@@ -156,7 +156,9 @@ class Truth:
             for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
                 is_later = task_id in self.cancelled and at.place[1] >= closed.get(at.place[0], 0)
                 sent = self.sent.get(at.place)
-                is_copy = sent is not None and sent.may_be_untold and self._is_answered(url)
+                is_copy = (
+                    (self._is_answered(url) or url in self.were_refused) and sent is not None and sent.may_be_untold
+                )
                 if at.place not in self.covered and not (is_later or is_copy):
                     self.violation("an early end", f"{task_id}: {at} is not committed")
         if task_id in self.cancelled and (self.world.deaths or self.world.has_moved):
