@@ -141,7 +141,10 @@ class LinkBase(NamedTuple):
     def _in_page_encoding(self, query: str) -> str:
         if self.codec == "utf-8" or query.isascii():
             return query
-        return _NON_ASCII.sub(lambda run: quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe=""), query)
+        return _NON_ASCII.sub(self._percent_encoded, query)
+
+    def _percent_encoded(self, run: re.Match[str]) -> str:
+        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
 
 
 def _is_plain(href: str) -> bool:
