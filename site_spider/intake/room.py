@@ -88,7 +88,8 @@ class Load:
     def ended(self, entry: SeedInFlight) -> None:
         self.seed_bytes -= entry.size_bytes
 
-    fenced = ended
+    def fenced(self, entry: SeedInFlight) -> None:
+        self.ended(entry)
 
     def count_sending(self, by: int, size_bytes: int) -> None:
         """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""
