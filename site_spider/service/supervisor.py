@@ -137,7 +137,8 @@ class Supervisor:
         begins = (slot.begins_at for slot in self._slots.values() if slot.begins_at is not None)
         seconds = min([_LONGEST_WAIT_SECONDS, *(max(0.0, at - now) for at in begins)])
         heard = signal.sigtimedwait(_SIGNALS, seconds)
-        if heard is None or heard.si_signo == signal.SIGCHLD:
+        # after a standstill for longer than that, as by Ctrl-Z, Python returns what nobody has filled in
+        if heard is None or heard.si_signo not in _SIGNALS - {signal.SIGCHLD}:
             return
         if heard.si_signo == signal.SIGUSR1:
             self._keep_as_many_as_wanted()

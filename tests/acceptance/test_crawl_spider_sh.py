@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,6 +144,21 @@ def test_a_log_that_cannot_be_written_ends_nothing(script: Script) -> None:
     script.wait_for_starts(2)
     running.terminate()
     assert running.wait(300) == 0
+
+
+def test_a_script_that_was_stopped_for_a_while_goes_on(script: Script) -> None:
+    """As by Ctrl-Z and fg: Python then tells of a signal that was none, as its wait should have been over."""
+    running = script.start()
+    script.wait_for_starts(1)
+    for _ in range(2):
+        running.send_signal(signal.SIGSTOP)
+        time.sleep(1.3)  # a wait takes a second at most
+        running.send_signal(signal.SIGCONT)
+    assert script.start("--scale", "2").wait(300) == 0
+    script.wait_for_starts(2)
+    running.terminate()
+    assert finish(running)[0] == 0
+    assert len(script.journal("signal")) == 2
 
 
 def test_scale_reaches_the_script_that_is_left(script: Script) -> None:
