@@ -198,6 +198,10 @@ class _Entries:
         self._since = since
         self._room_bytes = _MOST_URL_BYTES
 
+    def goes_on_behind(self, fault: str) -> None:
+        """To be called at the first gap."""
+        self.gap = len(self.pages), fault
+
     def looked_at(self, parts: int) -> None:
         """Raises _Fault when that was too much."""
         self._parts_left -= parts
@@ -488,7 +492,7 @@ class _XmlReader:
             if "loc" in self._fields:
                 self._end_entry(self._bases[depth])
         if self._found.gap is None:
-            self._found.gap = len(self._found.pages), _said_of(error)
+            self._found.goes_on_behind(_said_of(error))
         del self._bases[(depth or self._depth + 1) :]
 
     def _begin_anew(self) -> None:
