@@ -126,7 +126,7 @@ class FollowedFile(Generic[_Read]):
         self._stamp: object = None
         self._said = ""  # why it could not be read
 
-    def look(self) -> BadSource | None:
+    def look(self, attempts: int = _ATTEMPTS) -> BadSource | None:
         """Take the file if it has changed; returns what is bad, once for each change."""
         if (stamp := _stamp(self.path)) == self._stamp:
             self._said = ""
@@ -134,8 +134,8 @@ class FollowedFile(Generic[_Read]):
         try:
             self.content = read_with(self.path, self._parser)
         except BadSource as bad:
-            if _stamp(self.path) != stamp:
-                return None  # it was replaced meanwhile, and is read anew
+            if attempts > 1 and _stamp(self.path) != stamp:  # it was replaced meanwhile
+                return self.look(attempts - 1)
             if bad.mistakes[0].line:
                 self._stamp = stamp
             elif str(bad) == self._said:

@@ -11,6 +11,7 @@ import pytest
 
 from site_spider.errors import ConfigError
 from site_spider.page.url import pattern_of
+from site_spider.sources import library
 from site_spider.sources.url_rules import Shape, UrlRules, UrlRulesFile
 
 RULES = r"""
@@ -167,6 +168,26 @@ def test_a_link_that_leads_nowhere_is_said_each_time(tmp_path: Path) -> None:
         link.symlink_to(target)
         said.append(file.look() is not None)
     assert said == [True, False, True]
+
+
+def test_no_crawl_begins_without_rules_that_are_just_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read_file = tmp_path / "rules.yaml", library.read_file
+    half, whole, written = "h.test: {deny: [", "h.test: {deny: [/a]}", list[str]()
+
+    def read_and_written(*arguments: Any) -> bytes:
+        raw = read_file(*arguments)
+        if written:
+            path.write_text(written.pop())
+        return raw
+
+    monkeypatch.setattr(library, "read_file", read_and_written)
+    written[:] = [whole]
+    assert rules(tmp_path, half).refusal("http://h.test/a") == "h.test deny /a"
+    written[:] = [f"{half}{n * '#'}" for n in range(9)]
+    with pytest.raises(ConfigError, match="SITE_URL_RULES cannot be used"):
+        rules(tmp_path, half)
 
 
 def test_a_change_that_comes_while_too_many_files_are_open_is_taken_later(tmp_path: Path) -> None:
