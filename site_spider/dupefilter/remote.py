@@ -299,7 +299,6 @@ class SeenLookup:
     ) -> AsyncIterator[Any]:
         """Items pass at once, requests in batches."""
         held: list[Request] = []
-        failure: Exception | None = None
         try:
             async for output in result:
                 if not isinstance(output, Request):
@@ -310,12 +309,13 @@ class SeenLookup:
                     requests, held = held, []
                     for request in await self._looked_up(requests):
                         yield request
-        except Exception as error:  # noqa: BLE001 - raised when what was yielded before has been passed on
-            failure = error
+        except Exception:
+            # what the callback had yielded before it failed counts, as everywhere in Scrapy
+            for request in await self._looked_up(held):
+                yield request
+            raise
         for request in await self._looked_up(held):
             yield request
-        if failure is not None:
-            raise failure
 
     async def _looked_up(self, requests: list[Request]) -> list[Request]:
         prefetch = getattr(getattr(self._crawler.engine.scheduler, "df", None), "prefetch", None)

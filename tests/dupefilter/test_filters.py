@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from scrapy import Request
+from scrapy.http import Response
 
 from site_spider.contracts.done_store import DoneUnavailable
 from site_spider.dupefilter.filters import BloomDone, RollingDone
-from site_spider.dupefilter.remote import DoneCourier
+from site_spider.dupefilter.remote import DoneCourier, SeenLookup
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 
@@ -278,3 +283,25 @@ def test_the_oldest_marks_make_room_and_are_counted() -> None:
     done.written()
     done.written()
     assert COUNTED == {"dupefilter/marks_written": 2, "dupefilter/marks_dropped": 1}
+
+
+async def test_the_page_of_a_callback_that_fails_is_freed_at_once() -> None:
+    """What it had yielded before is passed on."""
+    lookup = SeenLookup(SimpleNamespace(engine=SimpleNamespace(scheduler=None)))  # type: ignore[arg-type]
+    response, found = Response("http://a.test/"), []
+
+    async def callback() -> AsyncIterator[Request]:
+        yield Request("http://a.test/link")
+        raise ZeroDivisionError
+
+    gc.disable()
+    try:
+        with suppress(ZeroDivisionError):
+            async for request in lookup.process_spider_output(response, callback()):
+                found.append(request.url)
+        kept = weakref.ref(response)
+        del response
+        assert kept() is None
+    finally:
+        gc.enable()
+    assert found == ["http://a.test/link"]
