@@ -139,7 +139,7 @@ class PublicHostResolver:
             pass_on(found)
 
         until, known = self._known.get(hostName, (0.0, []))
-        if not self._allow_private and is_metadata_name(hostName):
+        if not takes_private and is_metadata_name(hostName):
             LOOKUPS.count("refused")
             pass_on([])
         elif until > self._reactor.seconds():

@@ -490,6 +490,7 @@ async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch:
             return super().resolveHostName(receiver, NAMES.get(name, name), *more, **rest)
 
     def resolve(receiver: Any, host: str, *_: Any) -> None:
+        host = "10.0.0.3" if host == "metadata" else host  # nothing but a name, where it is that of a proxy
         if is_address(host):
             receiver.addressResolved(IPv4Address("TCP", host, 0))
         receiver.resolutionComplete()
@@ -498,5 +499,5 @@ async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch:
     made = Own(Mock(**{"seconds.return_value": 0.0}), allow_private=False)
     made._original = Mock(resolveHostName=resolve)
     monkeypatch.setattr(twisted.internet, "reactor", Mock(nameResolver=made), raising=False)
-    found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "inside.test")]
-    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], ["10.0.0.2"]]
+    found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "inside.test", "metadata")]
+    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], ["10.0.0.2"], ["10.0.0.3"]]
