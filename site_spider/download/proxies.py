@@ -198,9 +198,9 @@ class PagePatterns:
 def _compiled(text: str) -> Any:
     try:
         return re2.compile(text.encode(), _OPTIONS)
-    except re2.error as error:
-        said = f"{text!r} is no regular expression of RE2: {error.args[0].decode()}"
-        raise ConfigError(f"SITE_PROXY_BODY_PATTERNS: {said}.") from None
+    except (re2.error, UnicodeError) as error:  # that one for bytes of a command line that are no UTF-8
+        said = error.args[0].decode() if isinstance(error, re2.error) else error
+        raise ConfigError(f"SITE_PROXY_BODY_PATTERNS: {text!r} is no regular expression of RE2: {said}.") from None
 
 
 # --- targets: refuses private hosts before a proxy is asked for them -------------------------------------

@@ -452,7 +452,7 @@ def test_the_first_pattern_that_matches_is_named() -> None:
     assert patterns.found(b" " * SEARCHED_BYTES + b"Access denied") is None
 
 
-@pytest.mark.parametrize("pattern", ["[", "(", "*a", "a{2,1}", r"(a+)\1", "(?=a)b"])
+@pytest.mark.parametrize("pattern", ["[", "(", "*a", "a{2,1}", r"(a+)\1", "(?=a)b", "a\udcff"])
 def test_what_re2_does_not_take_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match=r"^SITE_PROXY_BODY_PATTERNS: .* is no regular expression of RE2: "):
         PagePatterns(["fine", pattern])
