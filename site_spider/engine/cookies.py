@@ -10,6 +10,7 @@ import http.cookiejar
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Sequence
 from http.cookiejar import Cookie, DefaultCookiePolicy
+from itertools import count
 from typing import Any
 
 from scrapy import Request
@@ -36,18 +37,21 @@ class _Cookies(http.cookiejar.CookieJar):
         super().__init__(policy)
         self.most_of_domain = _MOST_OF_DOMAIN
         self.size_bytes = 0
-        self._order: OrderedDict[_Place, int] = OrderedDict()  # the one set longest ago first; its bytes
+        self._numbers = count()
+        # the one set longest ago first: its number in this order, and its bytes
+        self._order: OrderedDict[_Place, tuple[int, int]] = OrderedDict()
 
     def set_cookie(self, cookie: Cookie) -> None:
         place = (cookie.domain, cookie.path, cookie.name)
-        self.size_bytes -= self._order.pop(place, 0)
+        self.size_bytes -= self._order.pop(place, (0, 0))[1]
         super().set_cookie(cookie)
         size = _COOKIE_BYTES + sum(map(len, place)) + len(cookie.value or "")
-        self._order[place] = size
+        self._order[place] = next(self._numbers), size
         self.size_bytes += size
         paths = self._cookies[cookie.domain]  # type: ignore[attr-defined] # as in said_of
         if sum(map(len, paths.values())) > self.most_of_domain:
-            self.clear(*next(place for place in self._order if place[0] == cookie.domain))
+            places = ((cookie.domain, path, name) for path, names in paths.items() for name in names)
+            self.clear(*min(places, key=self._order.__getitem__))
         if len(self._order) > _MOST_OF_JAR:
             self.clear(*next(iter(self._order)))
 
@@ -64,7 +68,7 @@ class _Cookies(http.cookiejar.CookieJar):
         if name is None:
             struck = [one for one in self._order if domain in (None, one[0]) and path in (None, one[1])]
         for place in struck:
-            self.size_bytes -= self._order.pop(place)
+            self.size_bytes -= self._order.pop(place)[1]
 
     def halve(self) -> None:
         for place in list(self._order)[: (len(self._order) + 1) // 2]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,7 @@ from site_spider.engine.cookies import Jars
 from site_spider.engine.scrapy_parts import LeanCookies, SeedCookies
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.seed.seed import parse_seed
-from tests.growth import assert_grows
+from tests.growth import CONSTANT, assert_grows
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -66,6 +67,19 @@ def test_the_cookies_of_an_answer_cost_no_more_than_their_number(kind: str, midd
     assert_grows(lambda n: partial(answer, middleware, lines[: n * len(lines) // 16], key=next(jars)), 4)
     answer(middleware, lines)
     assert len(list(middleware.jars[1])) <= 50
+
+
+def test_a_cookie_that_pushes_out_another_costs_no_more_beside_those_of_many_domains(middleware: LeanCookies) -> None:
+    lines, jars = [f"c{i}=v; Path=/" for i in range(100)], count()
+
+    def prepare(hosts: int) -> Callable[[], None]:
+        key = next(jars)
+        for host in range(hosts):
+            answer(middleware, lines[:50], f"http://h{host}.test/", key)
+        answer(middleware, lines[:50], key=key)
+        return partial(answer, middleware, lines[50:], key=key)
+
+    assert_grows(prepare, 12, CONSTANT)
 
 
 def test_a_domain_has_its_last_50_cookies(middleware: LeanCookies) -> None:
@@ -194,7 +208,7 @@ def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> Non
         held = {(cookie.domain, cookie.path, cookie.name) for cookie in jar}
         assert held == set(jar.cookies._order)
         assert all(paths and all(paths.values()) for paths in jar.jar._cookies.values())
-        assert jar.cookies.size_bytes == sum(jar.cookies._order.values())
+        assert jar.cookies.size_bytes == sum(size for _, size in jar.cookies._order.values())
     jar.clear()
     assert (list(jar), jar.cookies.size_bytes) == ([], 0)
 
