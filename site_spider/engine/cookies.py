@@ -49,7 +49,8 @@ class _Cookies(http.cookiejar.CookieJar):
         self._order[place] = next(self._numbers), size
         self.size_bytes += size
         paths = self._cookies[cookie.domain]  # type: ignore[attr-defined] # as in said_of
-        if sum(map(len, paths.values())) > self.most_of_domain:
+        most = self.most_of_domain
+        if len(self._order) > most and sum(map(len, paths.values())) > most:
             places = ((cookie.domain, path, name) for path, names in paths.items() for name in names)
             self.clear(*min(places, key=self._order.__getitem__))
         if len(self._order) > _MOST_OF_JAR:
