@@ -99,6 +99,52 @@ def test_a_first_commit_of_an_earlier_assignment_commits_nothing_of_it(scene: Sc
     assert done == ["then"]
 
 
+def test_partitions_that_stay_are_committed_on_and_one_that_is_back_anew(scene: Scene) -> None:
+    """Another process may have gone further meanwhile; and the loop is late to hear of all that."""
+    scene.assign(P, 0)
+    scene.assign(Q, 0)
+    scene.reach_the_loop()
+    scene.do(P, 0)
+    scene.commits.tick()
+    assert scene.look() == [(P, 1), (Q, 0)]
+    scene.do(Q, 0)
+    scene.leave(P)
+    scene.commits.tick()  # the loop knows no better yet
+    assert scene.look() == []
+    scene.reach_the_loop()
+    assert scene.look() == [(Q, 1)]
+    scene.assign(P, 1)
+    assert scene.look() == []
+    scene.reach_the_loop()
+    scene.commits.tick()
+    assert scene.look() == [(P, 1)]  # as it was committed before it left, which says nothing
+    assert scene.look() == []
+
+
+def test_what_is_committed_first_goes_at_once_and_is_told_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing has changed since; and others that wait go with it."""
+    done: list[str] = []
+    monkeypatch.setattr("site_spider.results.commits._COMMIT_SECONDS", 300.0)
+    scene.assign(P, 0)
+    scene.assign(Q, 0)
+    scene.reach_the_loop()
+    for _ in range(2):
+        for partition in (P, Q):
+            positions = scene.ledger.positions([partition])
+            scene.commits.commit_first(positions, partial(done.append, str(partition)))
+        assert scene.look() == [(P, 0), (Q, 0)]
+        scene.reach_the_loop()
+    assert done == [str(P), str(Q)] * 2
+    assert scene.look() == []
+    scene.leave(P)
+    scene.leave(Q)
+    scene.reach_the_loop()
+    scene.commits.commit_first(positions, lambda: done.append("left"))
+    assert scene.look() == []
+    scene.reach_the_loop()
+    assert done[4:] == ["left"]
+
+
 @pytest.mark.parametrize(
     ("error", "patience", "warnings"),
     [
@@ -168,6 +214,15 @@ class Silence:
 @pytest.fixture
 def silence() -> Silence:
     return Silence()
+
+
+def test_one_commit_is_under_way_at_a_time(silence: Silence) -> None:
+    silence.want(7)
+    silence.want(9)
+    assert len(silence.asked) == 1
+    silence.asked[0][1](None)
+    silence.look()
+    assert [positions[P].offset for positions, _ in silence.asked] == [7, 9]
 
 
 def test_silence_for_most_of_a_session_cuts_off_and_an_answer_ends_it(
