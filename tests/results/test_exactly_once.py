@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -295,6 +296,42 @@ async def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
         crawl.run()
         crawl.together.tick()
     assert not crawl.together.sink_away
+
+
+async def test_what_was_put_together_before_the_loop_had_heard_of_a_leave_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The partition is back already. What was committed of it before is committed anew, whatever it says."""
+    for name in ("_PAUSE_SECONDS", "_COMMIT_SECONDS"):
+        monkeypatch.setattr(f"site_spider.results.exactly_once.{name}", 0.0)
+    crawl = Crawl()
+    crawl.together.tick()
+    crawl.run()
+    assert crawl.committed == [0]
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a"))
+    crawl.together.forget([P])
+    crawl.end(root.entry)
+    crawl.thread.look()
+    assert crawl.committed == [0]
+    crawl.completion.lost([P])
+    crawl.completion.assigned({P: Position(0)})
+    crawl.thread.reach_the_loop()
+    crawl.run()
+    assert (crawl.committed, crawl.thread.consumer.stored) == ([0, 0], [[], []])
+
+
+async def test_what_waits_for_a_commit_waits_for_the_next_one_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
+    crawl, done = Crawl(LogUnavailable("away")), list[str]()
+    for name in ("first", "second"):
+        crawl.together.commit_first(crawl.completion.ledger.positions(), partial(done.append, name))
+    crawl.run()
+    assert done == []
+    crawl.run()
+    assert done == ["first", "second"]
+    crawl.run()
+    assert (done, crawl.committed) == (["first", "second"], [0])
 
 
 def store_together(crawl: Crawl, *roots: Job) -> None:
