@@ -19,7 +19,7 @@ from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
 from site_spider.adapters.hbase import sink as hbase_table
-from site_spider.adapters.hbase.connection import Hbase_thrift, HBaseOptions
+from site_spider.adapters.hbase.connection import Hbase_thrift, HBaseOptions, explained
 from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable, RowLayout, cut_text
 from site_spider.contracts.sink import Answer, Record, Verdict
@@ -284,6 +284,20 @@ def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase, monkeypa
     gone = [replace(record("a", {}), is_gone=True)]
     assert answers(HBaseTable(scripted).write(gone)) == [Answer.RETRY]
     assert not hasattr(scripted, "deleted_at")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (CRASH, "TApplicationException: Internal error processing mutateRows"),
+        (TApplicationException(), "TApplicationException(type=0, message=None)"),
+        (TimeoutError("timed out"), "TimeoutError('timed out')"),
+        (Hbase_thrift.IOError(b""), "IOError(message=b'')"),
+    ],
+)
+def test_every_error_can_be_shown(error: Exception, text: str) -> None:
+    """The client's own str() raises TypeError for some."""
+    assert explained(error) == text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
