@@ -37,8 +37,9 @@ MOST_PROCESSES = 9_999
 _PROCESS_BYTES = 100_000_000  # of memory, that a crawler takes at least
 
 _USUAL_SPIDER = "crawl_spider"  # the commands work for it unless they are told of another
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM}
 _LONGEST_WAIT_SECONDS = 1.0
+_SHORTEST_WAIT_SECONDS = 0.001  # 0 would set no timer
 _LONGEST_DOUBLINGS = 7  # of the pause before a start
 _PR_SET_PDEATHSIG = 1
 
@@ -136,11 +137,12 @@ class Supervisor:
         now = time.monotonic()
         begins = (slot.begins_at for slot in self._slots.values() if slot.begins_at is not None)
         seconds = min([_LONGEST_WAIT_SECONDS, *(max(0.0, at - now) for at in begins)])
-        heard = signal.sigtimedwait(_SIGNALS, seconds)
-        # after a standstill for longer than that, as by Ctrl-Z, Python returns what nobody has filled in
-        if heard is None or heard.si_signo not in _SIGNALS - {signal.SIGCHLD}:
+        # `sigtimedwait` returns what nobody has filled in, after a standstill for longer than its timeout, as by Ctrl-Z
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, _SHORTEST_WAIT_SECONDS))
+        heard = signal.sigwait(_SIGNALS)
+        if heard in (signal.SIGCHLD, signal.SIGALRM):
             return
-        if heard.si_signo == signal.SIGUSR1:
+        if heard == signal.SIGUSR1:
             self._keep_as_many_as_wanted()
             return
         self._signals += 1

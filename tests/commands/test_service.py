@@ -231,3 +231,23 @@ def test_what_is_said_goes_into_no_file_of_a_supervisor_without_stderr(tmp_path:
     ran = subprocess.run(["sh", "-c", command], env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
     assert ran.returncode == EXIT_SETUP
     assert next(tmp_path.rglob("*.scale")).read_text() == ""
+
+
+_WAITS = """
+import signal
+from unittest.mock import Mock
+from site_spider.service import supervisor
+signal.pthread_sigmask(signal.SIG_BLOCK, supervisor._SIGNALS)
+signal.sigtimedwait = lambda *_: signal.struct_siginfo((signal.SIGHUP, -1574065920, 0, 0, 0, 0, 0))
+running = supervisor.Supervisor(supervisor.Supervision("test", ["scrapy"], "quotes", [], 1), Mock())
+slot = running._slot(1)
+for slot.begins_at in (None, 0.0):
+    running._await()
+print(running._signals, running._is_stopping)
+"""
+
+
+def test_a_wait_that_a_standstill_made_too_long_is_taken_for_no_signal() -> None:
+    """Python's `sigtimedwait` then returns what was in memory: on some machines the number of SIGHUP."""
+    ran = subprocess.run([sys.executable, "-c", _WAITS], capture_output=True, text=True, check=True)
+    assert ran.stdout == "0 False\n"
