@@ -447,9 +447,10 @@ def main(arguments: Sequence[str]) -> int:
         none = f"no {options.name} runs here with this project, spider, group and topic"
         print(f"{options.name}: {none}: name those it was started with", file=sys.stderr)
         return FAILED
-    # `Supervisor` asks for the signals. Those that this process was told to ignore stay ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    # `Supervisor` asks for the signals. One that is blocked is heard of also by who was told to ignore it, as by nohup.
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS - ignored)
     plan = Supervision(**{one.name: getattr(options, one.name) for one in fields(Supervision)})
     return Supervisor(plan, control).run()
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -251,3 +252,17 @@ def test_a_wait_that_a_standstill_made_too_long_is_taken_for_no_signal() -> None
     """Python's `sigtimedwait` then returns what was in memory: on some machines the number of SIGHUP."""
     ran = subprocess.run([sys.executable, "-c", _WAITS], capture_output=True, text=True, check=True)
     assert ran.stdout == "0 False\n"
+
+
+def test_a_hangup_that_nohup_has_ignored_ends_nothing(tmp_path: Path) -> None:
+    words = ["--program=sh", "--program=-c", "--program=echo; exec sleep 99"]
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, supervisor.__file__, *words]
+    own = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen(command, env=own, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()  # a process has started
+        running.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(2)
+        running.terminate()
+    assert running.returncode == 0
