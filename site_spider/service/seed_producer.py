@@ -210,7 +210,7 @@ class SeedProducer:
 
     def close(self) -> None:
         """Flush, say that this producer has ended, and close the task if that was asked for."""
-        self.__exit__(None, None, None)
+        SeedProducer.__exit__(self, None, None, None)  # not of a subclass, which may close here
 
     def __enter__(self) -> Self:
         return self

@@ -747,6 +747,16 @@ def test_a_producer_whose_seed_is_refused_has_ended_and_closes_nothing(tmp_path:
     assert (producer.produced, list(ending_of(tmp_path).highs.values())) == (1, [1])
 
 
+def test_a_seed_producer_may_close_itself_in_a_with_statement_of_its_own(tmp_path: Path) -> None:
+    class Own(SeedProducer):
+        def __exit__(self, *_error: object) -> None:
+            self.close()
+
+    with Own(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send("http://host.test/1")
+    assert (ending_of(tmp_path).is_closed, producer.produced) == (True, 1)
+
+
 def test_a_seed_producer_that_cannot_begin_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(threading.enumerate())
     for needs_end in ({"max_task_lag": 3}, {"closes_task": True}):  # of which nobody hears
