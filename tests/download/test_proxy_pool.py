@@ -113,6 +113,11 @@ def test_after_a_rest_one_attempt_is_a_trial() -> None:
     pool.end(trial, ProxyOutcome.ANSWERED, 6)
     assert pool.take(6, (), 0.5) is not None
     assert pool.resting(6) == 0
+    pool.end(taken(pool, 6), ProxyOutcome.FAILED, 6)
+    trial = taken(pool, 11)
+    assert pool.take(11, (), 0.5) is None
+    assert pool.end(trial, ProxyOutcome.SILENT, 12) == 10  # silence of a trial counts at once
+    assert pool.next_at(12) == 22
 
 
 def test_what_was_not_tried_comes_first() -> None:
@@ -181,5 +186,8 @@ def test_a_new_list_keeps_the_health_of_what_stays() -> None:
     pool.replace([B, C])
     assert pool.end(gone, ProxyOutcome.FAILED, 1) == 0
     assert pool.resting(1) == 1
-    assert taken(pool, 1).proxy == C
     assert len(pool) == 2
+    pool.end(taken(pool, 1), ProxyOutcome.FAILED, 1)
+    assert pool.take(1, (), 0.5) is None
+    pool.replace([A, B, C])
+    assert taken(pool, 1).proxy == A
