@@ -12,6 +12,7 @@ from site_spider.download.answer import (
     MAX_HEAD_LINES,
     MAX_INTERIM_ANSWERS,
     BodyEnd,
+    Chunks,
     HttpAnswer,
     NoAnswer,
     OddAnswer,
@@ -133,6 +134,15 @@ BOUNDS = {
 REFUSED = {name for name in BOUNDS if "more" in name or "too many" in name} | {
     *("large interim answers", "a line of 17,000 bytes", "content after much framing")
 }
+
+
+@pytest.mark.parametrize("surplus", [b"", b"x", b"\r\n"])
+def test_surplus_is_seen_where_a_body_ends_with_a_step(surplus: bytes) -> None:
+    data = b"3ff3\r\n" + b"a" * 0x3FF3 + b"\r\n0\r\n\r\n"
+    chunks = Chunks()
+    assert chunks.feed(data + surplus) == len(data + surplus)
+    assert (len(data), chunks.is_whole, len(chunks.body)) == (16_384, True, 0x3FF3)
+    assert chunks.has_surplus is bool(surplus)
 
 
 @pytest.mark.parametrize("name", BOUNDS)
