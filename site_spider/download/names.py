@@ -209,14 +209,23 @@ async def addresses_of(host: str) -> list[str]:
 async def _resolved_by_reactor(host: str) -> list[str]:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
 
+    resolver: Any = reactor.nameResolver
+    found = await _collected(resolver.resolveHostName, host)
+    ours = PublicHostResolver.resolveHostName
+    if not found and isinstance(resolver, PublicHostResolver) and type(resolver).resolveHostName is not ours:
+        # somebody's own, perhaps with another receiver: it may have left out private ones, which the caller judges
+        found = [address for address in await _collected(partial(ours, resolver), host) if not is_public(address)]
+    return found
+
+
+async def _collected(resolve: Callable[[Any, str], object], host: str) -> list[str]:
     there: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
 
     def done(found: list[Any]) -> None:
         if not there.done():
             there.set_result([address.host for address in found])
 
-    resolver: Any = reactor.nameResolver
-    resolver.resolveHostName(_Collector(done), host)
+    resolve(_Collector(done), host)
     return await there
 
 

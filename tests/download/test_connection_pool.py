@@ -483,11 +483,18 @@ def test_a_lookup_that_fails_ends_also_when_descriptors_cannot_be_counted(
 
 
 async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it finds counts, private addresses too: who asks judges them."""
+    """What it finds counts, private addresses too: who asks judges them, also if it has a receiver of its own."""
+
+    class Between:
+        def __init__(self, receiver: Any) -> None:
+            self.resolutionBegan = receiver.resolutionBegan
+            self.addressResolved = receiver.addressResolved
+            self.resolutionComplete = receiver.resolutionComplete
 
     class Own(PublicHostResolver):
         def resolveHostName(self, receiver: Any, name: str, *more: Any, **rest: Any) -> Any:  # noqa: N802
-            return super().resolveHostName(receiver, NAMES.get(name, name), *more, **rest)
+            to = Between(receiver) if has_its_own_receiver else receiver
+            return super().resolveHostName(to, NAMES.get(name, name), *more, **rest)
 
     def resolve(receiver: Any, host: str, *_: Any) -> None:
         host = "10.0.0.3" if host == "metadata" else host  # nothing but a name, where it is that of a proxy
@@ -499,5 +506,9 @@ async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch:
     made = Own(Mock(**{"seconds.return_value": 0.0}), allow_private=False)
     made._original = Mock(resolveHostName=resolve)
     monkeypatch.setattr(twisted.internet, "reactor", Mock(nameResolver=made), raising=False)
+    has_its_own_receiver = False
     found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "inside.test", "metadata")]
     assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], ["10.0.0.2"], ["10.0.0.3"]]
+    has_its_own_receiver = True
+    found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "no.test")]
+    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], []]
