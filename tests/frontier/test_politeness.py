@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.politeness import build_frontier, build_load, build_politeness
+from site_spider.frontier.politeness import PoliteFrontier, build_frontier, build_load, build_politeness
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -124,3 +124,16 @@ def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: st
 
     with pytest.raises(ConfigError, match=f"{name} is {value!r}, but must be"):
         asyncio.run(read())
+
+
+def test_what_is_fenced_while_fenced_requests_are_taken_out_is_looked_for_again() -> None:
+    """It may stand where that look has been already."""
+    room = Mock(fencings=0, remove=lambda _: iter([[], []]))
+    PoliteFrontier.fenced(room)
+    removing = PoliteFrontier.remove_fenced(room)
+    next(removing)
+    PoliteFrontier.fenced(room)
+    assert list(removing) == [[]]
+    assert room.fencings
+    assert list(PoliteFrontier.remove_fenced(room)) == [[], []]
+    assert not room.fencings
