@@ -163,8 +163,9 @@ def test_a_thread_of_an_adapter(monkeypatch: pytest.MonkeyPatch, assert_crawl_fa
     assert_crawl_fails()
 
 
-def test_a_crawl_that_is_over_is_not_kept() -> None:
+def test_a_crawl_that_is_over_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
     """A script may run many, one after the other."""
+    caplog.set_level("CRITICAL", "scrapy")  # what Scrapy logs has the crawler, and pytest keeps it
     crawler = get_crawler(Spider)
     ending = Ending(crawler, lambda: None)
     assert Background.of(crawler) is ending.background

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -176,15 +177,27 @@ def test_what_is_not_there_stays_counted_and_is_looked_for_once(log: Log, caplog
     assert desk(log).board.parked("t") == 6
 
 
-def test_two_at_once_put_each_message_back_once(log: Log) -> None:
+def test_two_at_once_put_each_message_back_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find that nobody works for the task, then both say that they do."""
     park(log, 400)
-    both = threading.Barrier(2)
+    free, found, claims = returning._Returning._free, threading.Barrier(2), threading.Barrier(2)
+    looks, pauses = itertools.count(), itertools.count()
+
+    def both_free(mine: Any, task_ids: Any) -> Any:
+        is_free = free(mine, task_ids)
+        if next(looks) < 2:
+            found.wait(300)
+        return is_free
+
+    def pause(_seconds: float) -> None:
+        if next(pauses) < 2:
+            claims.wait(300)
 
     def resume(_number: int) -> int:
-        mine = TaskDesk(Log(Path(log.address).parent), TOPICS)
-        both.wait()
-        return mine.put_back("t")
+        return TaskDesk(Log(Path(log.address).parent), TOPICS).put_back("t")
 
+    monkeypatch.setattr(returning._Returning, "_free", both_free)
+    monkeypatch.setattr(returning, "runtime", Mock(wraps=returning.runtime, sleep=pause))
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(resume, range(2))) == [0, 400]
     assert len(back(log)) == 400
