@@ -63,11 +63,12 @@ class Versions:
 
     def __init__(self, deployment: Deployment, older: Path) -> None:
         self._deployment = deployment
-        self._older = older
+        self._tree = older
+        self.older: list[Run] = []
 
     def start(self, *, older: bool, **settings: str) -> Run:
         """A `crawl_spider.sh` with one process, which owns partitions when this returns."""
-        tree = self._older if older else ROOT
+        tree = self._tree if older else ROOT
         deployment = self._deployment
         run = Run(
             deployment.folder / f"crawl-{len(deployment.runs)}-{'older' if older else 'newer'}.log",
@@ -76,6 +77,8 @@ class Versions:
             tree / "task_shell" / "crawl_spider.sh",
         )
         deployment.runs.append(run)
+        if older:
+            self.older.append(run)
         run.wait_assigned()
         return run
 
