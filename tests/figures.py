@@ -85,8 +85,8 @@ class Figures:
     def pytest_runtest_logreport(self, report: Any) -> None:
         name = without_group(report.nodeid)
         self._wall[name] += report.duration
-        self._cpu[name] += report.cpu_seconds
-        self._starts[name] += report.starts
+        self._cpu[name] += getattr(report, "cpu_seconds", 0)  # of a worker that died there is none
+        self._starts[name] += getattr(report, "starts", 0)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -69,3 +69,10 @@ def test_a_run_over_the_budget_fails(tmp_path: Path) -> None:
     ran = inner_run(tmp_path, PLUGIN, TEST, "--figures")
     assert "slow.toml has no reason for it: test_some.py::test_it" in ran.stdout
     assert ran.returncode == 1, ran.stdout
+
+
+def test_of_a_worker_that_dies_the_tests_are_told_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "slow.toml").write_text(f"{LARGE}\nseconds = 9\n[tests]\n")
+    ran = inner_run(tmp_path, PLUGIN, "import os\n\ndef test_it():\n    os._exit(9)\n", "--figures", "-n1")
+    assert "crashed while running 'test_some.py::test_it'" in ran.stdout
+    assert "what it took" in ran.stdout

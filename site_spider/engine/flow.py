@@ -252,6 +252,7 @@ class EngineFlow:
             slot.nextcall.schedule()
             if isinstance(result, Failure):
                 forget_frames(result.value)
+                result = None  # from Python 3.13 on, the frames that it holds hold this one
 
     # --- downloading ----------------------------------------------------------------------------
 

@@ -26,9 +26,10 @@ make_secrets() {
     mv "$folder" "$servers_dir/secrets"
 }
 
+# Certificates say what clients ask for that hold to RFC 5280, as those of Python 3.13: whose key it is, and what for.
 make_authority() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj "/CN=site_spider test" \
-        -keyout "$1/ca.key" -out "$1/ca.pem" 2>/dev/null
+        -addext keyUsage=critical,keyCertSign,cRLSign -keyout "$1/ca.key" -out "$1/ca.pem" 2>/dev/null
 }
 
 # make_certificate FOLDER NAME SUBJECT EXTENSION: NAME.key and NAME.pem, and both in NAME-pair.pem, as Kafka wants them
@@ -36,7 +37,7 @@ make_certificate() {
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "$3" -keyout "$1/$2.key" \
         -out "$1/$2.csr" 2>/dev/null
     openssl x509 -req -in "$1/$2.csr" -CA "$1/ca.pem" -CAkey "$1/ca.key" -CAcreateserial -days 365 \
-        -extfile <(printf '%s\n' "$4") -out "$1/$2.pem" 2>/dev/null
+        -extfile <(printf '%s\n' subjectKeyIdentifier=hash authorityKeyIdentifier=keyid "$4") -out "$1/$2.pem" 2>/dev/null
     cat "$1/$2.key" "$1/$2.pem" >"$1/$2-pair.pem"
     rm "$1/$2.csr"
 }

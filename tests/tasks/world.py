@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Partition
@@ -86,7 +85,7 @@ class Process:
     born_at: int  # the end of the log then
     shares: dict[int, Share] = field(default_factory=dict)
     known: dict[Partition, int] = field(default_factory=dict)  # highs of messages that it knows of
-    numbers: Iterator[int] = field(default_factory=count)
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))  # which can be pickled
     telling: EndTold | None = None  # on its way into the log
     retracting: list[TakenBack] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)  # of the log as it was born

@@ -16,6 +16,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
+_signer = x509.AuthorityKeyIdentifier.from_issuer_public_key
+FOR_SIGNING = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    **dict.fromkeys(("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"), False),
+    **dict.fromkeys(("key_agreement", "encipher_only", "decipher_only"), False),
+)
 
 
 @dataclass
@@ -45,7 +52,10 @@ def signed(
     more: Sequence[x509.ExtensionType] = (),
     key: Any = None,
 ) -> Signed:
-    """By itself if by nobody else. It holds from yesterday until so many days from now."""
+    """By itself if by nobody else. It holds from yesterday until so many days from now.
+
+    It says what clients ask for that hold to RFC 5280, as those of Python 3.13: whose key it is, and what for.
+    """
     key = key or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     now = datetime.now(UTC)
@@ -58,7 +68,11 @@ def signed(
         .not_valid_before(now - DAY)
         .not_valid_after(now + ends * DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_signer((by.key if by else key).public_key()), critical=False)
     )
+    if is_authority:
+        builder = builder.add_extension(FOR_SIGNING, critical=True)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     for extension in more:
