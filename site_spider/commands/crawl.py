@@ -17,6 +17,7 @@ from scrapy.spiderloader import get_spider_loader
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.commands.site_command import EXIT_FAILED, loaded_spider
 from site_spider.engine.scrapy_commands import CrawlCommand
+from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.redaction import Redaction, redact_logs
 from site_spider.service import environment
@@ -98,6 +99,7 @@ class Command(CrawlCommand):
         gc.set_threshold(*_COLLECTED_OBJECTS)
         try:
             crawling = self.crawler_process.crawl(crawler, **opts.spargs)
+            load_class("TWISTED_DNS_RESOLVER", crawler.settings["TWISTED_DNS_RESOLVER"])  # as Scrapy does, namelessly
             self.crawler_process.start()
         except ConfigError as error:
             self._refuse(error)

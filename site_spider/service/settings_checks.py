@@ -185,7 +185,8 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
     for name in settings.getlist("RETRY_EXCEPTIONS"):
         if not isinstance(load_class("RETRY_EXCEPTIONS", name), type):
             raise ConfigError(f"RETRY_EXCEPTIONS names {name!r}, but must name classes of exceptions.")
-    load_class("ROBOTSTXT_PARSER", settings["ROBOTSTXT_PARSER"])
+    for name in ("ROBOTSTXT_PARSER", "TWISTED_DNS_RESOLVER"):
+        load_class(name, settings[name])
 
 
 def not_there(settings: BaseSettings) -> ConfigError | None:

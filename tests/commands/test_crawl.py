@@ -85,6 +85,7 @@ def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> N
     [
         ('ITEM_PIPELINES={"no.such.Pipeline": 300}', "ITEM_PIPELINES names 'no.such.Pipeline', which cannot be loaded"),
         ("SCHEDULER=scrapy_redis.scheduler.Scheduler", "SCHEDULER names 'scrapy_redis.scheduler.Scheduler', which "),
+        ("TWISTED_DNS_RESOLVER=no.such.Resolver", "TWISTED_DNS_RESOLVER names 'no.such.Resolver', which cannot be "),
     ],
 )
 def test_a_class_of_scrapys_settings_that_is_not_there_is_exit_code_78(project: Project, wrong: str, said: str) -> None:

@@ -234,6 +234,7 @@ def test_a_module_that_fails_is_an_error_of_its_own(tmp_path: Path, monkeypatch:
         ({"RETRY_EXCEPTIONS": "no.such.Error"}, ("RETRY_EXCEPTIONS", "'no.such.Error'", "cannot be loaded")),
         ({"RETRY_EXCEPTIONS": ["json.loads"]}, ("RETRY_EXCEPTIONS", "'json.loads'", "classes of exceptions")),
         ({"ROBOTSTXT_PARSER": "no.such.Parser"}, ("ROBOTSTXT_PARSER", "'no.such.Parser'", "cannot be loaded")),
+        ({"TWISTED_DNS_RESOLVER": "no.such.Resolver"}, ("TWISTED_DNS_RESOLVER", "'no.such.Resolver'", "be loaded")),
         ({"SITE_SEED_LOG_CLASSES": {"kafka": "own.Log"}}, ("SITE_SEED_LOG_CLASSES", "cannot be loaded")),
         ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
         ({"COOKIES_ENABLED": "off"}, ("COOKIES_ENABLED", "true and false")),
