@@ -9,6 +9,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -29,6 +30,17 @@ OLD_MAPPINGS: list[dict[str, Any]] = [
     {"properties": {"meta": {"properties": {"n": {"type": "long"}}}}},
     {"properties": {"meta": {"type": "nested"}}},
 ]
+
+
+TEMPLATES = {"results": (7, 3289100627), "items": (2, 3255519513), "stats": (4, 3243316281)}
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_template_with_other_content_has_another_version(kind: str) -> None:
+    """Or it would never replace the one that an earlier release has installed."""
+    template = IndexTemplate(kind, "x")
+    content = json.dumps(template.content["template"])
+    assert (template.version, crc32(content.encode())) == TEMPLATES[kind]
 
 
 @pytest.mark.servers
