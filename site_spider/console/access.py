@@ -205,7 +205,7 @@ class Guard:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._check_origin(request)
-        session = request.cookies.get(COOKIE, "")
+        session = request.cookies.get(_cookie_of(request), "")
         is_known = self._sessions.is_valid(session)
         if not is_known and not request.path.startswith(_OPEN):
             is_known, session = await self._without_session(request)
@@ -213,8 +213,8 @@ class Guard:
             await self._check_form(request, session)
         request[SESSION] = session
         response = await handler(request)
-        if is_known and session and session != request.cookies.get(COOKIE):
-            self.set_cookie(response, session)
+        if is_known and session and session != request.cookies.get(_cookie_of(request)):
+            self.set_cookie(request, response, session)
         return response
 
     def _check_origin(self, request: web.Request) -> None:
@@ -268,6 +268,12 @@ class Guard:
         if not session or not isinstance(given, str) or not self._sessions.is_form_token(session, given):
             raise web.HTTPForbidden(text="The form is not of this session. Load the page again.\n")
 
-    def set_cookie(self, response: web.StreamResponse, session: str) -> None:
-        is_secure = bool(self._listening.certificate)
-        response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="Strict", secure=is_secure)
+    def set_cookie(self, request: web.Request, response: web.StreamResponse, session: str) -> None:
+        name, is_secure = _cookie_of(request), bool(self._listening.certificate)
+        response.set_cookie(name, session, path="/", httponly=True, samesite="Strict", secure=is_secure)
+
+
+def _cookie_of(request: web.Request) -> str:
+    """Its name has the port: browsers tell hosts apart, but not the consoles at several ports of one."""
+    port = request.host.rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE

@@ -368,7 +368,7 @@ class Handlers:
             response.set_status(403)
             return response
         response = self._see("/")
-        self._guard.set_cookie(response, self._sessions.new())
+        self._guard.set_cookie(request, response, self._sessions.new())
         return response
 
     # --- for programs --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from site_spider.console import access
 from site_spider.console.access import COOKIE, Listening, Sessions
@@ -88,7 +89,7 @@ async def test_every_answer_has_the_strict_headers(console: Console) -> None:
         assert "default-src 'none'" in refused.headers["Content-Security-Policy"]
         client.session.cookie_jar.clear()
         cookie = (await client.get("/")).headers["Set-Cookie"]
-        assert cookie.startswith(f"{COOKIE}=")
+        assert cookie.startswith(f"{COOKIE}_{client.port}=")
         assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in cookie.split(";")}
 
 
@@ -116,6 +117,22 @@ async def test_a_change_needs_the_token_of_the_session_and_comes_from_here(conso
         client.session.cookie_jar.clear()
         await client.get("/")  # another session
         assert (await client.post(replay, data=data)).status == 403
+
+
+async def test_consoles_at_several_ports_of_a_host_leave_each_other_their_sessions(
+    console: Console, tmp_path: Path
+) -> None:
+    """Browsers tell cookies of a host apart by their names alone."""
+    async with (
+        console.client() as one,
+        TestClient(
+            TestServer(Console(tmp_path / "other", time.time()).app, host="127.0.0.1"),
+            cookie_jar=one.session.cookie_jar,
+        ) as other,
+    ):
+        data = {"form_token": await form_token(one)}
+        await other.get("/")
+        assert (await one.post("/failures/replay", data=data)).status == 200
 
 
 MULTIPART = "multipart/form-data; boundary=a"
@@ -197,13 +214,13 @@ async def test_guesses_do_not_pile_up(locked: Console, monkeypatch: pytest.Monke
     """The guesses that wait are few; no other token is compared meanwhile, as its answer would tell at once."""
     monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 600)
     async with locked.client() as client:
-        session = (await client.post("/login", data={"token": TOKEN}, allow_redirects=False)).cookies[COOKIE].value
+        [session] = (await client.post("/login", data={"token": TOKEN}, allow_redirects=False)).cookies.values()
         client.session.cookie_jar.clear()
         guesses = [asyncio.create_task(status(client, Authorization=f"Bearer wrong{n}")) for n in range(30)]
         done, _ = await asyncio.wait(guesses, timeout=300, return_when=asyncio.FIRST_COMPLETED)
         assert {guess.result() for guess in done} == {429}
         assert (await client.post("/login", data={"token": TOKEN})).status == 429
-        assert await status(client, Cookie=f"{COOKIE}={session}") == 200
+        assert await status(client, Cookie=f"{session.key}={session.value}") == 200
         for guess in guesses:
             guess.cancel()
 
