@@ -18,6 +18,7 @@ from site_spider.observe.counters import OUTCOMES
 from site_spider.observe.frontier_socket import OddSnapshot
 from site_spider.observe.metrics.catalogue import NO_TASK, at, mappings, moment
 from site_spider.page.url import host_of
+from site_spider.seed.fields import MAX_ID_BYTES
 
 OTHER_TASKS = "(other tasks)"
 _MOST_NAMES = 200  # of a mapping
@@ -51,6 +52,7 @@ def _text(value: object, longest: int = _LONGEST_NAME) -> str:
 
 
 _long = partial(_text, longest=_LONGEST_TEXT)
+_identifier = partial(_text, longest=MAX_ID_BYTES)
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ class FailureState:
     at: float = said(lambda value: moment(value) or 0.0)
     url: str = said(_long)
     host: str = said(lambda value: host_of(_long(value)), "url")
-    task_id: str = said(_text)
+    task_id: str = said(_identifier)
     reason: str = said(_text)
     description: str = said(_long)
 
@@ -155,7 +157,7 @@ class TaskFigures:
 
 def _tasks(value: object) -> tuple[TaskFigures, ...]:
     others, largest = _mapping(at(value, "others")), islice(mappings(value, "largest"), _MOST_TASKS)
-    tasks = [_read(TaskFigures, each, task_id=_text(each.get("task_id")) or NO_TASK) for each in largest]
+    tasks = [_read(TaskFigures, each, task_id=_identifier(each.get("task_id")) or NO_TASK) for each in largest]
     if _count(others.get("tasks")):
         tasks.append(_read(TaskFigures, others, task_id=OTHER_TASKS))
     return tuple(tasks)

@@ -248,7 +248,7 @@ class Handlers:
 
     async def url(self, request: web.Request) -> web.Response:
         url = request.query.get("url", "").strip()[:_LONGEST_URL]
-        task_id = _query(request, "task_id")
+        task_id = request.query.get("task_id", "").strip()[:_LONGEST_ID]
         document: dict[str, Any] = pages.heading(self._look(), "url") | {
             "url": url, "task_id": task_id, "found": None, "owners": [], "refused": None
         }  # fmt: skip

@@ -19,6 +19,7 @@ from site_spider.console.diagnosis import causes, verdict
 from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
 from site_spider.errors import LogUnavailable
+from site_spider.page.url import url_id
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
 from site_spider.tasks.closing import TaskProducer
@@ -189,6 +190,16 @@ async def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_decla
         assert "task winter is paused" in await ordered(client, "pause", "winter")
         assert "Nothing was changed" in await ordered(client, "pause", "(no task)")
     assert TaskDesk(console.log, TOPICS).board.phase("winter").name == "paused"
+
+
+async def test_a_task_may_have_as_long_an_id_as_any(console: Console) -> None:
+    """Else an order is for another task, and a URL is looked for under another."""
+    name = "t" * 512
+    console.hear(snapshot(1, at=time.time(), tasks={"largest": [task(name, 3, 0)], "others": {"tasks": 0}}))
+    async with console.client() as client:
+        assert [row["task_id"] for row in (await document(client, "/tasks"))["tasks"]] == [name]
+        found = (await document(client, "/url", url="http://h.test/", task_id=name))["found"]
+    assert found["url_id"] == url_id("http://h.test/", name)
 
 
 def test_parked_seeds_are_something_left_to_do(console: Console) -> None:
