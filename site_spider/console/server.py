@@ -147,7 +147,6 @@ _HOSTS, _MOST_HOSTS = 100, 1_000  # that are asked for; on their page
 _LONGEST_QUERY = 300
 _LONGEST_URL = 8_000
 _LONGEST_ID = 1_000
-_LONGEST_WORDS = 8_000
 _LARGEST_FORM_BYTES = 100_000
 _KEEP_ALIVE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
@@ -314,7 +313,7 @@ class Handlers:
     async def order(self, request: web.Request) -> web.Response:
         form = await request.post()
         verb, task_id = str(form.get("verb", "")), str(form.get("task_id", ""))[:_LONGEST_ID]
-        lines = str(form.get("words", ""))[:_LONGEST_WORDS].splitlines()
+        lines = str(form.get("words", "")).splitlines()
         words = [line.strip() for line in lines if line.strip()]
         if verb not in VERBS:
             raise web.HTTPBadRequest(text=f"The verb must be one of {', '.join(VERBS)}.\n")

@@ -145,7 +145,10 @@ async def test_a_task_is_closed_and_changed(console: Console) -> None:
             assert "Nothing was changed" in await ordered(client, "set", "spring", words=wrong)
         for wrong in ("nobody", "x" * 2000, "\x1f"):
             assert "Nothing was changed" in await ordered(client, "pause", wrong)
+        many = "\n".join(f"deny=/{number:099}" for number in range(100))
+        assert "is changed" in await ordered(client, "set", "spring", words=many)
     facts = TaskDesk(console.log, TOPICS).overview().of("spring")
+    assert sum(map(len, facts.declared.deny)) == 10_000
     assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
 
 
