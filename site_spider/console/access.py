@@ -162,6 +162,7 @@ SESSION = web.RequestKey("session", str)
 _OPEN = ("/static/", LOGIN)
 _SAFE = ("GET", "HEAD")
 _WRONG_TOKEN_SECONDS = 0.5
+_FORM_SECONDS = 20.0  # that a body may take: anybody can begin one, and each has a connection
 _MOST_GUESSES = 20  # that wait
 _HEADERS = {
     "Content-Security-Policy": (
@@ -257,7 +258,8 @@ class Guard:
 
     async def _check_form(self, request: web.Request, session: str) -> None:
         try:
-            form = await request.post()  # the handlers are given the same
+            async with asyncio.timeout(_FORM_SECONDS):
+                form = await request.post()  # the handlers are given the same
         except web.HTTPException:  # it is too long
             raise
         except Exception as error:  # each way to be no form has one of its own

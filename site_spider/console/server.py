@@ -209,6 +209,7 @@ class Handlers:
             keepalive_timeout=_KEEP_ALIVE_SECONDS,
             shutdown_timeout=_CLOSE_SECONDS,
             auto_decompress=False,  # no form is compressed
+            logger=logging.Logger("http", logging.CRITICAL),  # anybody can send what is no HTTP
         )
         await runner.setup()
         try:

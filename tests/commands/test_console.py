@@ -35,7 +35,7 @@ def started(project: Project, folder: Path, *arguments: str, **variables: str) -
 def test_it_says_its_address_serves_and_ends_when_it_is_asked(
     project: Project, tmp_path: Path, number: signal.Signals, token: str
 ) -> None:
-    """The token is never printed, and nothing is logged of a body that is not what it says."""
+    """The token is never printed, and nothing is logged of a body that is not what it says, or of what is no HTTP."""
     with started(project, tmp_path, SITE_CONSOLE_TOKEN=token) as process:
         line = process.stdout.readline()
         address = line.removeprefix("The console is at ").strip()
@@ -43,8 +43,9 @@ def test_it_says_its_address_serves_and_ends_when_it_is_asked(
         with urllib.request.urlopen(asked, timeout=300) as answer:
             assert json.load(answer)["page"] == "overview"
         damaged = urllib.request.Request(f"{address}login", b"token=x", {"Content-Encoding": "gzip"})
-        with suppress(HTTPError), urllib.request.urlopen(damaged, timeout=300):
-            pass
+        for odd in (damaged, f"{address}?{'x' * 9_000}"):
+            with suppress(HTTPError), urllib.request.urlopen(odd, timeout=300):
+                pass
         process.send_signal(number)
         said, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (0, "")

@@ -160,6 +160,17 @@ async def test_what_is_no_form_is_refused(console: Console, locked: Console, cap
     assert "could not answer" not in caplog.text
 
 
+async def test_a_form_that_does_not_end_holds_no_connection(locked: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can begin so many as there are file descriptors."""
+    monkeypatch.setattr(access, "_FORM_SECONDS", 0.1)
+    async with locked.client() as client:
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        writer.write(b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n")
+        writer.write(b"Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken=")
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+
+
 # --- the token ----------------------------------------------------------------------------------------------
 
 
