@@ -53,11 +53,14 @@ class Command(SiteCommand):
         add_group_options(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
+        import uvloop  # noqa: PLC0415 - as aiohttp below
+
         token = options.text(self.options, "SITE_CONSOLE_TOKEN")
         listening = Listening(opts.host, opts.port, token, opts.certificate, opts.key, opts.client_ca)
         listening.check()
         with closing(config.seed_log(self.options)) as log, suppress(asyncio.CancelledError):
-            asyncio.run(self._serve(log, listening, opts))
+            # asyncio's own loop logs each connection beyond the file descriptors, thousands in a second
+            uvloop.run(self._serve(log, listening, opts))
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each

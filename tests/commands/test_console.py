@@ -6,10 +6,13 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
+import socket
 import subprocess
 import urllib.request
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -26,9 +29,9 @@ def of_its_own(folder: Path) -> dict[str, str]:
     return {"XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)}
 
 
-def started(project: Project, folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def started(project: Project, folder: Path, *arguments: str, **variables: Any) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return project.started("console", "--port", "0", *arguments, **of_its_own(folder), **variables, **pipes)
+    return project.started("console", "--port", "0", *arguments, **of_its_own(folder), **pipes, **variables)
 
 
 @pytest.mark.parametrize(("number", "token"), [(signal.SIGTERM, TOKEN), (signal.SIGINT, "")])
@@ -50,6 +53,19 @@ def test_it_says_its_address_serves_and_ends_when_it_is_asked(
         said, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (0, "")
     assert TOKEN not in line + said
+
+
+def test_more_connections_than_file_descriptors_are_not_logged(project: Project, tmp_path: Path) -> None:
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
+    with started(project, tmp_path, preexec_fn=few) as process:
+        address = process.stdout.readline().removeprefix("The console is at ").strip()
+        place = address.split("/")[2].split(":")
+        for connection in [socket.create_connection((place[0], int(place[1]))) for _ in range(100)]:
+            connection.close()
+        with urllib.request.urlopen(address, timeout=300) as answer:
+            assert answer.status == 200
+        process.terminate()
+        assert process.communicate(timeout=300)[1] == ""
 
 
 def test_the_dead_letters_are_those_of_the_topic_that_is_named(project: Project, tmp_path: Path) -> None:
