@@ -109,6 +109,7 @@ class Supervisor:
         self._exit_code = 0
         self._kill_at = 0.0
         self._prepare_child = _child_preparation()
+        self._expected = os.memfd_create("processes")  # the number that has to run now, for the metrics of each
 
     def run(self) -> int:
         """Returns the exit code, when the last process has ended."""
@@ -159,6 +160,9 @@ class Supervisor:
         for slot in list(self._slots.values()):
             if not self._is_stopping and slot.begins_at is not None and slot.begins_at <= now:
                 self._start(slot)
+        staying = [slot for slot in self._slots.values() if slot.number and not slot.is_leaving]
+        expected = sum(1 for slot in staying if slot.process is not None or slot.begins_at is not None)
+        os.pwrite(self._expected, b"%-8d" % expected, 0)
         if self._is_stopping and now >= self._kill_at and self._running():
             limit_seconds = self._plan.stop_limit_seconds
             self._say(f"not all processes have stopped within {limit_seconds:g} s: killing them")
@@ -180,6 +184,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 env=self._environment(slot),
                 start_new_session=True,
+                pass_fds=[self._expected],
                 preexec_fn=self._prepare_child,  # noqa: PLW1509 - there is one thread
             )
         except (OSError, subprocess.SubprocessError) as error:
@@ -190,6 +195,7 @@ class Supervisor:
         own = {
             "CRAWL_SPIDER_SLOT": str(slot.number),
             "CRAWL_SPIDER_PROCESSES": str(self._processes),
+            "CRAWL_SPIDER_EXPECTED": str(self._expected),
             "CRAWL_SPIDER_STARTS": str(self._starts[slot.number]),
             "CRAWL_SPIDER_IDLE_CODE": str(IDLE),
             # for the metrics of the process: such as 137:2,70:1

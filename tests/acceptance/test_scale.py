@@ -29,6 +29,13 @@ def scale(script: Script, count: str, *more: str) -> tuple[int, str]:
     return finish(script.start("--scale", count, *more))
 
 
+def expected(pid: int) -> int:
+    """What the metrics of this process say of all."""
+    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    [number] = [pair.partition("=")[2] for pair in pairs if pair.startswith("CRAWL_SPIDER_EXPECTED=")]
+    return int(Path(f"/proc/{pid}/fd/{number}").read_text() or 0)
+
+
 def test_processes_come_and_go_and_the_others_stay_and_the_watcher_ends_with_the_last(script: Script) -> None:
     process = script.start("-g", "mine", "-n", "2", "--until-done")
     first = script.wait_for_starts(2)
@@ -42,6 +49,7 @@ def test_processes_come_and_go_and_the_others_stay_and_the_watcher_ends_with_the
     assert {words[2] for words in script.journal("signal")} == {"SIGUSR2"}  # they leave for good
     left = wait_until(lambda: alive if len(alive := [one for one in all_four if lives(one.pid)]) == 1 else [])
     assert left[0] in first
+    wait_until(lambda: expected(left[0].pid) == 1)
     assert scale(script, "2", "-g", "mine")[0] == 0
     assert len(script.wait_for_starts(5)) == 5
     assert lives(left[0].pid)

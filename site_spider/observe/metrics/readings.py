@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,14 @@ def restarts_by_code(said: str) -> dict[str, int]:
     return found
 
 
+def expected_processes(said: Mapping[str, str]) -> int:
+    """Of crawl_spider.sh, now; one that does not say it has as many as at the start."""
+    with suppress(OSError, ValueError, KeyError):
+        return int(os.pread(int(said["CRAWL_SPIDER_EXPECTED"]), 8, 0))
+    given = said.get("CRAWL_SPIDER_PROCESSES", "")
+    return int(given) if given.isdecimal() else 1
+
+
 class Measurements:
     """Of one process, with what crawl_spider.sh says of it. On the event loop's thread."""
 
@@ -57,12 +66,11 @@ class Measurements:
 
     def _document(self) -> dict[str, Any]:
         watched, said = self._watched, os.environ
-        processes = said.get("CRAWL_SPIDER_PROCESSES", "")
         proxies = watched.crawler.get_extension(ProxyService)
         seen = self._dupefilter.seen if isinstance(self._dupefilter, SeenDupeFilter) else None
         return {
             "slot": said.get("CRAWL_SPIDER_SLOT", "1"),
-            "processes": int(processes) if processes.isdecimal() else 1,
+            "processes": expected_processes(said),
             "versions": {
                 "version": watched.identity.version,
                 "scrapy": scrapy_version,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import Any
 
@@ -13,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from site_spider.bounded import Histogram
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
 from site_spider.observe.metrics.catalogue import METRICS, OPENMETRICS, PLAIN, Metric, exposition, form_for
-from site_spider.observe.metrics.readings import histogram_document, restarts_by_code
+from site_spider.observe.metrics.readings import expected_processes, histogram_document, restarts_by_code
 from site_spider.results.failures import REASONS
 from tests.debian import program
 from tools import docs
@@ -241,6 +242,17 @@ def test_values_are_those_of_the_snapshot() -> None:
     assert {"200", "403", "429", "503", "4xx", "other"} <= set(pages)
     sums = {("reason", "waiting"), ("queue", "bytes")}  # over hosts and queues: none of them
     assert [labels for _, labels in samples(text) if labels & sums] == []
+
+
+def test_as_many_processes_are_expected_as_have_to_run_now() -> None:
+    """Not as many as there were at the start of one of them."""
+    file = os.memfd_create("processes")
+    said = {"CRAWL_SPIDER_PROCESSES": "4", "CRAWL_SPIDER_EXPECTED": str(file)}
+    assert (expected_processes({}), expected_processes(said)) == (1, 4)
+    os.pwrite(file, b"%-8d" % 2, 0)
+    assert expected_processes(said) == 2
+    os.close(file)
+    assert expected_processes(said) == 4
 
 
 def test_all_processes_of_a_host_are_told_apart_and_missing_ones_show() -> None:
