@@ -139,12 +139,41 @@ def test_pages_are_reached_with_the_keyboard(browser: Any, address: str) -> None
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_a_phone_shows_all_without_scrolling_sideways(browser: Any, address: str, scheme: str) -> None:
     with Reader(browser, viewport={"width": 360, "height": 740}, color_scheme=scheme) as reader:
-        for path in PAGES:
+        for path in (*PAGES, f"/task?id={'x' * 512}"):
             reader.page.goto(f"{address.rstrip('/')}{path}")
             reader.page.evaluate(LONGEST)
             assert reader.page.evaluate("document.documentElement.scrollWidth") <= 360, path
         back = reader.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(int(part) for part in back[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
+        assert reader.wrong == []
+
+
+def test_a_page_says_that_it_is_old_while_somebody_is_in_a_part_of_it(browser: Any, address: str) -> None:
+    """A click into a table is enough; what stands there must not look like the newest."""
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(f"{address}processes")
+        page.wait_for_selector("#processes tbody .badge")
+        page.focus("#processes .scroll")
+        page.wait_for_selector(".stale", state="visible")
+        page.evaluate("document.activeElement.blur()")
+        page.wait_for_selector(".stale", state="hidden")
+        assert reader.wrong == []
+
+
+def test_parts_that_come_later_are_shown(browser: Any, address: str) -> None:
+    """A task may be declared, and a URL done, behind the load of its page."""
+    found = f"{address}url?url=http%3A//127.0.0.2/never"
+    with Reader(browser) as reader:
+        page = reader.page
+        page.route(f"{address}task?id=spring", lambda route: route.continue_(url=f"{address}task"))
+        page.goto(f"{address}task?id=spring")
+        assert "Nothing is known of this task" in page.inner_text("main")
+        page.unroute(f"{address}task?id=spring")
+        page.wait_for_selector("#orders")
+        page.goto(found)
+        page.evaluate("document.querySelector('#found h2').textContent = 'old'")
+        page.wait_for_function("() => document.querySelector('#found h2').textContent.startsWith('unknown')")
         assert reader.wrong == []
 
 

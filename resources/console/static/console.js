@@ -21,10 +21,12 @@ async function refreshParts() {
   if (answer.redirected && new URL(answer.url).pathname === "/login") return location.reload();
   if (!answer.ok) throw new Error(`${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const part of document.querySelectorAll("[data-live]")) {
-    const other = fresh.getElementById(part.id);
-    if (other && !isInUse(part) && other.innerHTML !== part.innerHTML) part.replaceWith(document.adoptNode(other));
-  }
+  const [parts, others] = [document, fresh].map((page) => [...page.querySelectorAll("[data-live]")]);
+  if (`${parts.map((part) => part.id)}` !== `${others.map((other) => other.id)}`) return location.reload();
+  const news = parts.map((part, i) => [part, others[i]]).filter(([part, other]) => part.innerHTML !== other.innerHTML);
+  const later = news.filter(([part]) => isInUse(part));
+  for (const one of news) if (!later.includes(one)) one[0].replaceWith(document.adoptNode(one[1]));
+  return later.length > 0;
 }
 
 function times(_, ticks) {
@@ -73,7 +75,7 @@ async function refresh() {
   if (!document.hidden && wanted && wanted.checked) {
     let isStale = false;
     try {
-      await Promise.all([refreshParts(), refreshCurves()]);
+      [isStale] = await Promise.all([refreshParts(), refreshCurves()]);
     } catch {
       isStale = true;
     }
