@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from site_spider.observe.counters import CAUSES
+from site_spider.results.failures import REASONS
 from tools.kibana import COLUMNS, FILE, exported, value
 
 
@@ -58,6 +60,11 @@ def test_every_panel_can_be_drawn_and_shows_all_that_is_said_of_it() -> None:
     dashboards = [one for one in map(json.loads, EXPORT.splitlines()) if one.get("type") == "dashboard"]
     places = [one["gridData"] for board in dashboards for one in json.loads(board["attributes"]["panelsJSON"])]
     assert all(0 < place["w"] <= COLUMNS and place["h"] > 0 for place in places)
+
+
+def test_every_class_of_failures_and_every_pause_has_a_figure() -> None:
+    fields = {column.get("sourceField") for _, lens in panels(EXPORT) for column in layer_of(lens)["columns"].values()}
+    assert {*(f"reasons.{name}" for name in REASONS), *(f"paused_seconds.{name}" for name in CAUSES)} <= fields
 
 
 def test_there_are_three_dashboards_and_four_data_views() -> None:
