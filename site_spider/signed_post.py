@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from site_spider import runtime
 _SECONDS = 15.0  # for all of one attempt
 _MOST_BYTES = 1_000  # of the answer
 _LONGEST_ERROR = 200
+_BEFORE = re.compile(rb"\A(?:HTTP/1\.\d 1\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n)+")
+_FIRST_LINE = re.compile(rb"(?!HTTP/1\.\d 1)[^\n]*\n")
 
 MayReach = Callable[[str, str], bool]  # a host, and one of its addresses
 
@@ -85,12 +88,13 @@ def _address(host: str, port: int, may_reach: MayReach) -> str:
 
 
 def _first_line(stream: socket.socket, deadline: float) -> bytes:
-    answer = b""
-    while b"\n" not in answer and len(answer) < _MOST_BYTES:
+    """Of the answer itself, not of what some servers say before it: 100 Continue, 103 Early Hints."""
+    answer, read = b"", 0
+    while not _FIRST_LINE.match(answer := _BEFORE.sub(b"", answer)) and read < _MOST_BYTES:
         stream.settimeout(_left(deadline))
         if not (more := stream.recv(_MOST_BYTES)):
             break
-        answer += more
+        answer, read = answer + more, read + len(more)
     return answer.partition(b"\n")[0]
 
 

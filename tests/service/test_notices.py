@@ -13,12 +13,14 @@ from typing import Any, cast
 
 import pytest
 
+from site_spider import signed_post
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.redaction import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts
+from tests.adapters.raw_server import answering, said
 from tests.in_process.engine import crawl
 from tests.project_settings import ours as settings
 from tests.tasks.test_end_in_crawl import KEY, Receiver, receiver, signature
@@ -59,6 +61,17 @@ def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
         SITE_ALLOW_PRIVATE_HOSTS=False,
     )
     assert (receiver.requests, found.exit_code, len(found.documents)) == ([], 0, 1)
+
+
+@pytest.mark.parametrize(
+    "before", [b"100 Continue\r\n\r\n", b"103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 x\r\n\r\n"]
+)
+def test_what_a_receiver_says_before_its_answer_is_none(before: bytes) -> None:
+    """Else it would get the same again and again."""
+    with answering(lambda _asked: b"HTTP/1.1 " + before + said(b"", 204)) as address:
+        assert signed_post.post(address, {}, b"", lambda _host, _address: True, "1") == (204, "")
+    with answering(lambda _asked: b"HTTP/1.1 " + before) as address:
+        assert signed_post.post(address, {}, b"", lambda _host, _address: True, "1")[1] != ""
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"])
