@@ -376,12 +376,14 @@ class Handlers:
     async def metrics(self, request: web.Request) -> web.Response:
         answers = await self._watch.local_processes.ask_all(METRICS_QUESTION)
         form = form_for(request.headers.get("Accept", ""))
-        body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)
+        silent = [group or self._watch.group for _, group in answers.silent]
+        body = await asyncio.to_thread(exposition, [*answers.snapshots.values()], form, of_host=True, silent=silent)
         return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         running, silent, _ = await self._watch.local_processes.ask_all(b"0")
-        document = {"healthy": bool(running) and not silent, "processes": len(running) + len(silent), "silent": silent}
+        is_healthy, mute = bool(running) and not silent, [pid for pid, _ in silent]
+        document = {"healthy": is_healthy, "processes": len(running) + len(silent), "silent": mute}
         response = self._json(document)
         response.set_status(200 if document["healthy"] else 503)
         return response

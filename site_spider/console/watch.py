@@ -161,10 +161,11 @@ _LONGEST = 300  # characters of a name
 
 
 class Answers(NamedTuple):
-    """`silent` are the processes that run and do not answer, `others` those of other logs by name."""
+    """`silent` are the processes that run and do not answer, with the group that they told of; `others` those of
+    other logs by name."""
 
     snapshots: dict[Path, dict[str, Any]]
-    silent: list[int]
+    silent: list[tuple[int, str | None]]
     others: list[str]
 
 
@@ -176,6 +177,7 @@ class LocalProcesses:
         self._own = LogName("", log.address)
         self._naming: asyncio.Task[LogName] | None = None
         self._others: dict[Path, str] = {}  # processes of another log that are there, by name
+        self._groups: dict[Path, str] = {}  # that processes of this log told of
 
     async def ask_all(self, question: bytes) -> Answers:
         """What those of this log answer: a number asks for a snapshot with so many of the largest hosts."""
@@ -202,7 +204,10 @@ class LocalProcesses:
                 del snapshots[path]
                 name = f"{str(answer.get('process'))[:_LONGEST]} ({str(answer.get('group'))[:_LONGEST]})"
                 self._others[path] = f"{name}, of another seed log"
-        silent = [found[path] for path, answer in answers.items() if answer is None and path not in ended]
+        told = {path: str(answer.get("group")) for path, answer in snapshots.items()}
+        self._groups = {path: group for path, group in self._groups.items() if path in found} | told
+        mute = (path for path, answer in answers.items() if answer is None and path not in ended)
+        silent = [(found[path], self._groups.get(path)) for path in mute]
         return Answers(snapshots, silent, list(self._others.values()))
 
     def _is_of_this_log(self, answer: dict[str, Any]) -> bool:

@@ -71,7 +71,18 @@ async def test_a_host_without_processes_that_answer_is_not_healthy(tmp_path: Pat
         health = await client.get("/healthz")
         assert health.status == 503
         assert len((await health.json())["silent"]) == len(answers)
-        assert (await client.get("/metrics")).status == 200
+        metrics = await (await client.get("/metrics")).text()
+    found = re.findall(r'processes_(\w+){group="site_spider"} ([\d.]+)', metrics)
+    assert found == [("expected", "1.0"), ("answering", "0.0")] * len(answers)  # or no alert would fire
+
+
+async def test_a_process_that_falls_silent_is_missed_in_its_group(tmp_path: Path) -> None:
+    answer = bytearray(json.dumps(snapshot(1, at=time.time(), group="other")).encode())
+    async with asking(tmp_path, answer) as client:
+        await client.get("/metrics")
+        answer.clear()
+        metrics = await (await client.get("/metrics")).text()
+    assert re.findall(r'processes_\w+{group="(\w+)"} ([\d.]+)', metrics) == [("other", "1.0"), ("other", "0.0")]
 
 
 async def test_a_socket_that_nobody_listens_at_is_of_no_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ document does not have is not exported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -404,10 +405,15 @@ def form_for(accept: str) -> Form:
     return OPENMETRICS if "application/openmetrics-text" in asked else PLAIN
 
 
-def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
-    """All metrics of these processes; `of_host` says that they are all that answer on this host."""
+def exposition(
+    snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False, silent: Iterable[str] = ()
+) -> bytes:
+    """All metrics of these processes; `of_host` says that they are all that answer on this host.
+
+    `silent` has the group of each that runs there and does not.
+    """
     documents = _told_apart(snapshots)
-    hosts: Mapping[tuple[str, ...], Document] = _hosts(documents) if of_host else {}
+    hosts: Mapping[tuple[str, ...], Document] = _hosts(documents, silent) if of_host else {}
     families = (_family(metric, hosts if metric.common == OF_A_HOST else documents) for metric in METRICS)
     told = [family for family in families if family.samples]
     return form.write(SimpleNamespace(collect=lambda: told))  # what both formats ask of a registry
@@ -425,14 +431,16 @@ def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, ...], Document
     return found
 
 
-def _hosts(documents: Mapping[tuple[str, ...], Document]) -> dict[tuple[str, ...], dict[str, float]]:
+def _hosts(
+    documents: Mapping[tuple[str, ...], Document], silent: Iterable[str]
+) -> dict[tuple[str, ...], dict[str, float]]:
     """What is known of the processes of each group on this host."""
-    found: dict[tuple[str, ...], dict[str, float]] = {}
+    running = Counter([*((label(group),) for group in silent), *(place[:1] for place in documents)])
+    found = {group: {"answering": 0.0, "expected": float(count)} for group, count in running.items()}
     for place, document in documents.items():
-        host = found.setdefault(place[:1], {"answering": 0.0, "expected": 0.0})
+        host = found[place[:1]]
         host["answering"] += 1.0
-        told = number_at(document, OWN, "processes") or 1.0
-        host["expected"] = max(host["expected"], host["answering"], told)
+        host["expected"] = max(host["expected"], number_at(document, OWN, "processes") or 1.0)
     return found
 
 
