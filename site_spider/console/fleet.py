@@ -156,10 +156,9 @@ class Fleet:
             seen = self.seen[name]
             self.seen[name] = seen._replace(state=replace(seen.state, is_ended=True), at=now)
 
-    def mark(self, now: float, lag: int) -> None:
+    def mark(self, now: float) -> None:
         states = self.living(now)
         gauges = {
-            "lag": lag,
             "in_flight": sum(state.in_flight for state in states),
             "waiting": sum(state.waiting for state in states),
             "memory_bytes": sum(state.memory_bytes for state in states),

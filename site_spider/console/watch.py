@@ -453,8 +453,9 @@ class FleetWatch:
             self._troubles[_BAD_RECORDS] = self.tasks.said
 
     async def _look_at_progress(self) -> None:
+        self.fleet.mark(runtime.time())  # also while the log is away
         found = await asyncio.to_thread(of_topics, self._log, self.topics, self.group)
         partitions = tuple((part.partition, of_partition(part)) for part in found)
         unowned = await asyncio.to_thread(self._log.unowned, self.topics, self.group)
         self._log_view = LogView(runtime.time(), partitions, unowned)
-        self.fleet.mark(runtime.time(), self._log_view.total.lag)
+        self.fleet.curves.gauge(self._log_view.at, {"lag": self._log_view.total.lag})

@@ -241,6 +241,8 @@ async def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) 
             response = await client.get(path, params=query)
             assert response.status == 200
             assert "Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer" in await response.text()
+    steps = console.watch.fleet.curves.between(console.now - 60, console.now + 600)
+    assert [(each["waiting"], "lag" in each) for each in (step.gauges for step in steps) if each] == [(25, False)]
 
 
 def test_uplot_is_what_its_authors_released() -> None:
