@@ -123,7 +123,7 @@ def size(value: float) -> str:
 
 def clock(value: str | None) -> str:
     """A moment for people, in UTC."""
-    return "-" if not value else value.replace("T", " ")[:_CLOCK]
+    return "-" if not value else escaped(value.replace("T", " ")[:_CLOCK])
 
 
 def words(value: str) -> str:

@@ -103,7 +103,9 @@ async def test_no_value_of_the_web_becomes_mark_up(tmp_path: Path) -> None:
     """In a URL, a title, a failure, a host, a task, a dead letter, and in what somebody looks for."""
     console = Console(tmp_path, time.time())
     console.hear(evil_snapshot())
-    produce(console, "seeds.dead-letters", EVIL.encode(), EVIL.encode(), error=EVIL, origin_topic=EVIL)
+    produce(
+        console, "seeds.dead-letters", EVIL.encode(), EVIL.encode(), error=EVIL, origin_topic=EVIL, failed_at="\u202e"
+    )
     async with console.client() as client:
         for path in PAGES:
             for query in ({}, {"wanted": EVIL, "reason": EVIL, "said": EVIL, "url": EVIL, "task_id": EVIL}):
