@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from aiohttp import web
@@ -69,7 +70,7 @@ class Listening:
             return True
         if self.is_loopback:
             return False
-        return _address(name) is not None or name in {socket.gethostname().lower(), socket.getfqdn().lower()}
+        return _address(name) is not None or name in _names_of_machine()
 
     def tls(self) -> ssl.SSLContext | None:
         """None for plain HTTP. Raises ConfigError."""
@@ -90,6 +91,11 @@ class Listening:
             hint = "" if self.key else " (without --key the certificate's file must hold the key, too)"
             raise ConfigError(f"{given} cannot be used{hint}: {error}") from error
         return context
+
+
+@cache  # one of them is asked of a name server, which may take seconds, and anybody may ask for any name
+def _names_of_machine() -> frozenset[str]:
+    return frozenset((socket.gethostname().lower(), socket.getfqdn().lower()))
 
 
 def _without_port(host: str) -> str:
@@ -220,7 +226,8 @@ class Guard:
 
     def _check_origin(self, request: web.Request) -> None:
         """Refuse what another site sends through somebody's browser."""
-        if not self._listening.is_own_name(request.host):
+        # without the header `request.host` asks a name server as well
+        if not self._listening.is_own_name(request.headers.get("Host", "")):
             raise web.HTTPMisdirectedRequest(text="This console does not go by this name.\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             raise web.HTTPForbidden(text="Another site sent this request. Open the address yourself.\n")

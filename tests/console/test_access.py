@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -72,6 +73,21 @@ async def test_names_and_sites_of_others_are_refused(console: Console) -> None:
         for headers, expected in [*ASKED, (own, 200)]:
             for path in EVERYWHERE if expected == 421 else PAGES:
                 assert await status(client, path, **headers) == expected, (path, headers)
+
+
+async def test_no_name_server_is_asked_for_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take seconds, in which nobody else is answered."""
+    asked: list[None] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: asked.append(None) or "machine.test")
+    access._names_of_machine.cache_clear()
+    async with Console(tmp_path, time.time(), host="0.0.0.0", token=TOKEN).client() as client:
+        names = [await status(client, Host=name) for name in ("evil.test", "machine.test:8787", "evil.test")]
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"421"
+        writer.close()
+    access._names_of_machine.cache_clear()
+    assert (names, len(asked)) == ([421, 401, 421], 1)
 
 
 async def test_every_answer_has_the_strict_headers(console: Console) -> None:
