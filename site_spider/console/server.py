@@ -46,6 +46,7 @@ class DeadLetterCache:
         self._log = log
         self._topics = topics
         self._known: list[Letter] = []
+        self._trouble = ""
         self._read_at = 0.0
         self._one = asyncio.Lock()
 
@@ -53,13 +54,14 @@ class DeadLetterCache:
         """The newest, and what was in the way of reading them."""
         async with self._one:
             if runtime.monotonic() - self._read_at < _FRESH_SECONDS:
-                return self._known, ""
+                return self._known, self._trouble
+            self._trouble = ""
             try:
                 self._known = await asyncio.to_thread(newest, self._log, self.topic, _MOST)
             except LogUnavailable as error:
-                return self._known, f"The dead letters shown may be old: {error}"
-            self._read_at = runtime.monotonic()
-            return self._known, ""
+                self._trouble = f"The dead letters shown may be old: {error}"
+            self._read_at = runtime.monotonic()  # all who wait while the log is away are told at once
+            return self._known, self._trouble
 
     async def put_back(self, chosen: Sequence[tuple[int, int]]) -> str:
         """Put back what stands at these partitions and offsets; says what happened. Raises LogUnavailable."""
@@ -149,6 +151,7 @@ _LONGEST_URL = 8_000
 _LONGEST_ID = 1_000
 _LARGEST_FORM_BYTES = 100_000
 _KEEP_ALIVE_SECONDS = 30.0
+_THREADS = 16  # more than wait for the log at a time: /healthz and /metrics need some while it is away
 _CLOSE_SECONDS = 2.0
 _ORDER_SECONDS = 5.0  # then the page says that it is under way
 _PAGES = (
@@ -212,6 +215,7 @@ class Handlers:
             logger=logging.Logger("http", logging.CRITICAL),  # anybody can send what is no HTTP
         )
         await runner.setup()
+        asyncio.get_running_loop().set_default_executor(runtime.ThreadPoolExecutor(_THREADS))
         try:
             site = web.TCPSite(runner, listening.host, listening.port, ssl_context=listening.tls())
             try:

@@ -54,7 +54,8 @@ class Console:
         search = UrlSearch(self.log, TOPICS.tiers, "site_spider", TOPICS.dead_letters, reader, by_task=True, names=ANY)
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
         letters = DeadLetterCache(self.log, TOPICS)
-        self.app = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends).application()
+        self.handlers = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends)
+        self.app = self.handlers.application()
 
     def hear(self, *snapshots: dict[str, Any]) -> None:
         """Of processes anywhere."""

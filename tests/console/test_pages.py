@@ -247,6 +247,30 @@ async def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) 
     assert [(each["waiting"], "lag" in each) for each in (step.gauges for step in steps) if each] == [(25, False)]
 
 
+async def test_all_who_wait_for_dead_letters_are_told_at_once_that_the_log_is_away(tmp_path: Path) -> None:
+    progress = Mock(side_effect=LogUnavailable("it did not answer"))
+    console = Console(tmp_path, time.time(), log=Mock(LocalSeedLog, progress=progress, address="k:9092"))
+    async with console.client() as client:
+        found = await asyncio.gather(*(document(client, "/failures") for _ in range(5)))
+    said = ["The dead letters shown may be old: it did not answer"]
+    assert ([each["troubles"] for each in found], progress.call_count) == ([said] * 5, 1)
+
+
+async def test_threads_that_wait_for_the_log_leave_some_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/healthz and /metrics must not wait for as long as Kafka is away."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    all_run = threading.Barrier(12)
+    console = Console(tmp_path, time.time())
+
+    async def run() -> None:
+        await asyncio.gather(*(asyncio.to_thread(all_run.wait, 60) for _ in range(12)))
+
+    monkeypatch.setattr(console.watch, "run", run)
+    await console.handlers.serve(lambda _address: None)
+
+
 def test_uplot_is_what_its_authors_released() -> None:
     """Version 1.6.32 of npm's package, with its licence."""
     folder = resource("console") / "static" / "uplot"
