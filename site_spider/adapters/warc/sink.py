@@ -93,6 +93,7 @@ class WarcFiles:
         self._index = IndexLines(folder)
         self._repeats = KnownPayloads(folder / "repeats.sqlite")
         self._mender: runtime.ThreadPoolExecutor | None = None
+        self._mend_waits = False  # or else small files would be begun faster than looked for
 
     def open(self) -> None:
         """Make the folder, and begin to mend what a crash left. Raises SinkUnavailable."""
@@ -226,14 +227,18 @@ class WarcFiles:
     def _mend_aside(self) -> None:
         if self._mender is None:
             self._mender = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="warc-mender")
-        self._mender.submit(self._mend)
+        if not self._mend_waits:
+            self._mend_waits = True
+            self._mender.submit(self._mend)
 
     def _mend(self) -> None:
-        for path in sorted(self._folder.glob(f"*{ENDING}*")):
+        self._mend_waits = False
+        paths = set(self._folder.iterdir())  # of which there may be very many
+        for path in sorted(path for path in paths if path.name.endswith((ENDING, ENDING + OPEN))):
             try:
                 if path.suffix == OPEN:
                     mend(path)
-                elif path.name.endswith(ENDING) and not _index_path(path).exists():
+                elif _index_path(path) not in paths:
                     with path.open("rb") as file:
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against others who do the same
                         write_index(path, file)

@@ -11,7 +11,7 @@ import random
 import sqlite3
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -219,6 +219,32 @@ async def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: 
     may_go.set()
     await sink.close()
     assert keys(tmp_path) == {"a", "b"}
+    assert_valid(tmp_path)
+
+
+def test_many_small_files_are_not_looked_through_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end waited for as many looks as there were files."""
+    looks: list[Path] = []
+    may_go, iterdir = threading.Event(), Path.iterdir
+
+    def look(folder: Path) -> Iterator[Path]:
+        looks.append(folder)
+        assert may_go.wait(300)
+        return iterdir(folder)
+
+    async def files_begin() -> None:
+        sink = sink_in(tmp_path, SITE_WARC_MAX_BYTES=1)
+        await sink.open()
+        for key in LETTERS:
+            await sink.write([record(key)])
+        may_go.set()
+        await sink.close()
+
+    monkeypatch.setattr(Path, "iterdir", look)
+    asyncio.run(files_begin())
+    assert len(looks) == 2
     assert_valid(tmp_path)
 
 
