@@ -11,7 +11,7 @@ import http.client
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -412,6 +412,13 @@ def unstored(job: Job) -> Mapping[str, Any]:
         return said
     body_hash = sha1(body, usedforsecurity=False).hexdigest()
     return {**said, "body": answer.text if is_text else None, "body_hash": body_hash}
+
+
+def looked_through(job: Job, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is counted of a page: of one that is unchanged and whose links are followed all that it says."""
+    page = job.page
+    is_short = document.get("unchanged") and isinstance(page, Result) and page.status is not None
+    return replace(page, unchanged=False).document() if is_short else document
 
 
 # --- What a result says of the answer, and of the attempts before it -------------------------------------

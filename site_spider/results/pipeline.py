@@ -41,6 +41,7 @@ from site_spider.results.document import (
     Result,
     is_marked,
     item_record,
+    looked_through,
     of_page,
     page_of,
     page_of_job,
@@ -120,7 +121,7 @@ class Results(SeedListener):
         is_gone = self._form.deletes_gone and document.get("gone_at") is not None
         exchanges: Sequence[Exchange] = ()
         if job is not None:
-            self._completion.tell("written", job, document)
+            self._completion.tell("written", job, looked_through(job, document))
             if url_id == job.url_id:
                 exchanges = job.exchanges
             elif document.get("additional_urls"):
@@ -379,7 +380,7 @@ class ResultPipeline:
         if (document := _result_in(item)) is None:
             self._submit_item(item, results)
         else:
-            _submit_document(document, results)
+            _submit_document(item, document, results)
         return item if sinks.have_room else _later(item, sinks)
 
     def _submit_item(self, item: Any, results: Results) -> None:
@@ -399,10 +400,10 @@ class ResultPipeline:
             results.refuse(job, reason)
 
 
-def _submit_document(document: dict[str, Any], results: Results) -> None:
+def _submit_document(item: Any, document: dict[str, Any], results: Results) -> None:
     job = completion.current_job()
     if job is not None and document["url_id"] == job.url_id:
-        job.page = document  # written again when the callback or a pipeline fails later
+        job.page = item if document.get("unchanged") else document  # written again when something fails later
         if job.error and job.requests:
             return
     results.submit(document, job)

@@ -525,3 +525,18 @@ def test_a_page_that_a_check_leads_to_is_compared_and_its_links_are_followed(tmp
     own = run(tmp_path, {"url": linked, "if_changed": True})
     assert of_page(own, "/linked")["unchanged"] is True
     assert of_page(own, "/linked")["changed_at"] == found[linked]["changed_at"]
+
+
+def test_pages_that_a_check_leads_to_count_for_traps_whether_they_have_changed_or_not(tmp_path: Path) -> None:
+    """Else each round would follow a calendar for as many more pages as it takes to know it."""
+
+    def day(request: Request) -> Response:
+        number = int(request.url.rpartition("/")[2])
+        return page(request, f'<p>nothing on 2031-03-04<a href="/calendar/{number + 1}">')
+
+    ANSWERS.update({f"/calendar/{number}": day for number in range(1, 150)})
+    counts = []
+    for version in "abc":
+        ANSWERS["/page"] = lambda request, version=version: page(request, f'{version}<a href="/calendar/1">')
+        counts.append(len(run(tmp_path, DEPTH_LIMIT=200).documents))
+    assert counts == [61, 61, 61]
