@@ -79,6 +79,10 @@ class StoredPages:
         crawler.signals.connect(reader.close, signals.spider_closed)
         return cls(reader, names, Background.of(crawler).start, facts)
 
+    def have(self, *facts: str) -> bool:
+        """Whether they are stored, where they have a value."""
+        return self._names.keys() >= {*facts}
+
     async def of(self, url_id: str) -> Known | None:
         """The facts; None when the store does not answer in time."""
         if (loop := asyncio.get_running_loop()).time() < self._away_until:
@@ -246,11 +250,13 @@ class ConditionalFetch:
     def _was_dropped(self, known: Known) -> bool:
         """Whether the page said noindex, so that a body is stored as soon as it does not any more.
 
-        Or could not be read: too many others waited, say.
+        Or could not be read: too many others waited, say. Or nobody can tell: SITE_RESULT_FIELDS leaves that out.
         """
+        if not self._drops_noindex or (self._pages is not None and not self._pages.have("robots_meta", "page_notes")):
+            return self._drops_noindex
         notes = str(known.get("page_notes") or "")
         is_unread = NOT_KEPT in notes and "its text " in notes
-        return self._drops_noindex and (is_unread or forbids(str(known.get("robots_meta") or "").split(","), "noindex"))
+        return is_unread or forbids(str(known.get("robots_meta") or "").split(","), "noindex")
 
     @cached_property
     def _pages(self) -> StoredPages | None:

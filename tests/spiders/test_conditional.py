@@ -348,6 +348,18 @@ def test_a_page_that_says_noindex_later_loses_its_body_and_gets_it_back(tmp_path
         assert (found["body"], found["robots_meta"]) == (site.body, None)
 
 
+@in_a_thread()
+def test_a_body_comes_back_where_the_document_does_not_say_that_it_was_dropped(tmp_path: Path) -> None:
+    """SITE_RESULT_FIELDS leaves out what is asked for elsewhere: so it is fetched whole."""
+    site, headers = Site(), {"X-Robots-Tag": "noindex"}
+    fields = "url,etag,last_modified,body_hash,final_url,method,checked_at,changed_at,unchanged"
+    told = {"SITE_NOINDEX": "drop_body", "SITE_RESULT_FIELDS": fields}
+    ANSWERS["/page"] = lambda request: _with(site(request), headers)
+    assert of_page(crawl(tmp_path, [seed(**CHECK)], **told))["body"] is None
+    ANSWERS["/page"] = site
+    assert of_page(crawl(tmp_path, [seed(**CHECK)], **told))["body"] == site.body
+
+
 def _with(response: Response, headers: dict[str, str]) -> Response:
     return response.replace(headers={**response.headers, **headers})
 
