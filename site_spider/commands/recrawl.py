@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 _MOST_AT_ONCE = 200  # pages that are claimed with one question; the first is about one
 _QUICK_SECONDS, _SLOW_SECONDS = 2.0, LEASE_SECONDS / 8  # of claiming: more at once next time, or fewer
 _LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
+_MOST_TRIES = 3  # to claim a page: what others have claimed is not tried again
 _SKEW_MS = 600_000  # of the clocks of two machines
 _HEADER = "recrawl"  # of a message: the batch that claimed the page, and its url_id
 _PLACE = ("task_id", "depth", "parent_url_id", "seed_url_id")
@@ -84,6 +85,7 @@ class Recrawl:
     produced: int = 0
     refused: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # pages by reason
+    _lost: Counter[str] = field(default_factory=Counter)  # tries to claim a page, by url_id
     _at_once: int = 1
     _producer: Producer = field(init=False)
     _tasks: PutBackTasks = field(init=False)
@@ -147,6 +149,8 @@ class Recrawl:
             self.left_out["not fetched from a URL with GET or HEAD"] += 1
         elif not CheckClaim.is_ours(document[CLAIM]):
             self.left_out[f"with a field {CLAIM} of somebody else's"] += 1
+        elif self._lost[document["url_id"]] == _MOST_TRIES:  # it is the store that does not change it
+            self.left_out["that cannot be claimed"] += 1
         elif not self._tasks.takes_seeds(str(document["task_id"] or "")):
             self.left_out["of a task that was cancelled or has expired"] += 1
         else:
@@ -188,7 +192,9 @@ class Recrawl:
             raise LogUnavailable(f"{why}; a later run produces what is missing")
         if len(sent) < len(won):
             raise SinkUnavailable(f"{self._reader.address} took too long for claims; a later run goes on")
-        return [url_id for url_id in seeds if url_id not in won]
+        lost = [url_id for url_id in seeds if url_id not in won]
+        self._lost.update(lost)
+        return lost
 
     def _learn(self, claiming_seconds: float) -> None:
         if claiming_seconds < _QUICK_SECONDS:

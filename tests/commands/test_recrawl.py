@@ -293,6 +293,20 @@ def test_two_at_once_share_the_pages(desk: Desk) -> None:
     assert sorted(map(int, desk.produced())) == list(range(300))
 
 
+def test_a_page_that_the_store_does_not_let_be_claimed_ends_no_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was tried again and again."""
+
+    class Refusing(LocalResults):
+        def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+            return super().exchange(name, {key: change for key, change in changes.items() if key != "2"})
+
+    monkeypatch.setattr(runtime, "sleep", lambda _seconds: None)
+    write(desk.folder, page(1), page(2), page(3))
+    round_ = desk.run(Refusing(desk.folder), waits=True)
+    assert sorted(desk.produced()) == ["1", "3"]
+    assert round_.left_out == {"that cannot be claimed": 1}
+
+
 def test_a_run_waits_for_the_claims_of_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     write(desk.folder, page(1))
     killed(desk, "after 1")

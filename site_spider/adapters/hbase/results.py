@@ -32,6 +32,7 @@ class HBaseResults:
         self._of_items = of_items
         self._options = options
         self._layout = RowLayout(options.row_key, options.cell_bytes, names)
+        self._url = names.get("url", "url")  # a row of somebody else's may have no url_id
         self.address = f"{options.host}:{options.port} table {options.table}"
 
     @classmethod
@@ -75,7 +76,7 @@ class HBaseResults:
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a cell where it still is what was read. Raises as `known`."""
-        there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
+        there = self.known(list(changes), ["url_id", self._url, name]).keys()  # a row that is not would be made
         rows = {url_id: (self._key_of(url_id), *changes[url_id]) for url_id in there}
         with self._options.asking(self._options.timeout_seconds) as connection:
             put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")

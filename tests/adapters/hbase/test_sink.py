@@ -538,3 +538,14 @@ def test_results_are_found_by_their_id_whatever_the_row_key(settings: dict[str, 
     by_id: Any = nullcontext() if row_key == "salted" else pytest.raises(ConfigError, match="ROW_KEY")
     with by_id:  # "there is none" would be a lie
         assert reader.known(["7"], ["status"]).keys() == {"7"}
+
+
+@pytest.mark.servers
+def test_a_row_of_somebody_else_can_be_claimed_and_none_is_made(settings: dict[str, Any]) -> None:
+    """It has no url_id: `scrapy recrawl` tried to claim it for ever."""
+    write(settings, record("a", {"status": 200}))
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
+        connection.table(settings["SITE_HBASE_TABLE"]).put(b"b", {b"f:url": b"http://h.test/b"})
+    reader = HBaseResults.from_settings(settings)
+    assert reader.exchange("recrawl", dict.fromkeys("abc", (None, "claimed"))) == {"a", "b"}
+    assert reader.get("c") is None
