@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -25,6 +26,8 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import without_mark
+
+logger = logging.getLogger(__name__)
 
 # --- query: filters of documents as a query --------------------------------------------------------------
 
@@ -58,6 +61,7 @@ def _of_host(host: str) -> Query:
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages
+_OF_ONE = {"document_parsing_exception", "mapper_parsing_exception"}  # a field no longer fits the mapping
 
 
 class ElasticsearchResults:
@@ -135,8 +139,11 @@ class ElasticsearchResults:
             items = [part(item, "update", dict) for item in part(answer.body, "items", list)]
             said = {part(item, "_id", str): part(item, "status", int) for item in items}
         for item in items:
-            if item["status"] not in (200, 404, 409):  # 404, 409: it has changed meanwhile
-                raise self._options.unavailable(reason_of(item["status"], item.get("error")))
+            reason = reason_of(item["status"], item.get("error"))
+            if (within(item, "error") or {}).get("type") in _OF_ONE:
+                logger.warning("Document %s of %s cannot be changed: %s", item["_id"], self.address, reason)
+            elif item["status"] not in (200, 404, 409):  # 404, 409: it has changed meanwhile
+                raise self._options.unavailable(reason)
         return {url_id for url_id, status in said.items() if status == 200}
 
     def close(self) -> None:
@@ -198,6 +205,7 @@ class ElasticsearchResults:
                 source_includes=names or None,
                 size=size,
                 track_total_hits=False,
+                allow_partial_search_results=False,  # else a shard that is away has no documents
             )
         except TransportError as error:
             if size > 1 and isinstance(error.__cause__, AnswerTooLarge | TimeoutError):

@@ -414,3 +414,31 @@ def test_a_claim_that_nobody_confirms_is_an_outage(doc: dict[str, Any], item: di
 
     with reading(answer) as reader:
         assert "the answer has no" in complaint(partial(reader.exchange, "x", {"a": (None, "1")}))
+
+
+def test_a_document_that_the_server_does_not_change_holds_no_other_up(caplog: pytest.LogCaptureFixture) -> None:
+    """It ended each round of `scrapy recrawl` where it stood, and no page behind it was checked any more."""
+    docs = [{"_id": key, "found": True, "_source": {}, "_seq_no": 1, "_primary_term": 1} for key in "ab"]
+    odd_one = item("a", 400, error={"type": "document_parsing_exception", "reason": "[price] is no number"})
+
+    def answer(asked: Asked) -> Said:
+        return bulk([odd_one, item("b")], errors=True) if "_bulk" in asked.path else said({"docs": docs})
+
+    with reading(answer) as reader:
+        assert reader.exchange("x", {"a": (None, "1"), "b": (None, "1")}) == {"b"}
+    assert "Document a of " in caplog.text
+    assert "price" in caplog.text
+
+
+def test_a_search_asks_for_all_shards() -> None:
+    """Else one that is away has no documents, and nothing says so."""
+    asked_for: list[str] = []
+
+    def answer(asked: Asked) -> Said:
+        asked_for.append(asked.path)
+        return said({"id": "point", "hits": {"hits": []}})
+
+    with reading(answer) as reader:
+        assert list(reader.search()) == []
+    (search,) = [path for path in asked_for if "_search" in path]
+    assert "allow_partial_search_results=false" in search
