@@ -39,8 +39,8 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent", "requests", "seed", "url",
-        "url_id", "written",
+        "answer", "depth", "dropped", "entry", "error", "exchanges", "method", "page", "parent", "requests", "seed",
+        "url", "url_id", "written",
     )  # fmt: skip
 
     NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
@@ -61,6 +61,7 @@ class Job:
         self.page: Any = None  # the result that is written when nothing goes wrong any more
         self.error: str | None = None  # why there may be none
         self.answer: Any = None  # the response that the error happened with, or the result made of it
+        self.dropped: Mapping[str, Any] | None = None  # what its document does not keep of the page
         self.exchanges: tuple[Exchange, ...] = ()  # with the sink warc: redirects, and the last answer
 
     def asks_anew(self) -> None:
@@ -310,7 +311,7 @@ class Completion:
             else:
                 self.repeats.broken(job.entry)
         if job.requests == 0:
-            job.page = job.answer = None  # links keep the job of the page they were found on
+            job.page = job.answer = job.dropped = None  # links keep the job of the page they were found on
             job.exchanges = ()
         self.release(job.entry)
 

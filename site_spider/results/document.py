@@ -415,10 +415,11 @@ def unstored(job: Job) -> Mapping[str, Any]:
 
 
 def looked_through(job: Job, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is counted of a page: of one that is unchanged and whose links are followed all that it says."""
+    """What is counted of a page: all that it says, kept or not; of one that is unchanged, if its links are followed."""
     page = job.page
     is_short = document.get("unchanged") and isinstance(page, Result) and page.status is not None
-    return replace(page, unchanged=False).document() if is_short else document
+    whole = replace(page, unchanged=False).document() if is_short else document
+    return {**whole, **job.dropped} if job.dropped else whole
 
 
 # --- What a result says of the answer, and of the attempts before it -------------------------------------

@@ -220,8 +220,10 @@ class SeedSpider(Spider):
         assert self.page_texts is not None
         scope = None if job is None else job.seed.page_scope
         extractor = part_of(self.crawler, Extractor)
-        if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
-            job.exchanges = ()  # which are for archives
+        dropped = await self.page_texts.fill(result, response, extractor, scope)
+        if job is not None:
+            job.dropped = dropped
+            job.exchanges = () if dropped else job.exchanges  # which are for archives
         rules = self._rules_of(job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 

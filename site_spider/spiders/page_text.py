@@ -82,10 +82,12 @@ class PageTexts:
             return None
         return cls("robots" if mode == "off" else mode, drops_noindex=drops, merges=merges)
 
-    async def fill(self, result: Result, response: Response, extractor: Extractor | None, scope: str | None) -> bool:
+    async def fill(
+        self, result: Result, response: Response, extractor: Extractor | None, scope: str | None
+    ) -> dict[str, Any] | None:
         """Fill in what the page says of itself; `scope` is within what it is compared with others.
 
-        False: nothing of its body is to be kept.
+        Returns its text and body if nothing of them is to be kept.
         """
         fields, notes = await self._read(response, extractor)
         read = fields.pop("robots", [])
@@ -94,14 +96,15 @@ class PageTexts:
         _fill_in(result, response, fields)
         result.duplicate_of = self._first_with(result, scope)
         is_dropped = self._drops_noindex and (read is None or forbids(robots, "noindex"))
-        notes += _without_body(result) if is_dropped else []
+        dropped = _without_body(result) if is_dropped else None
+        notes += [NOT_KEPT] if is_dropped else []
         result.page_notes = "; ".join(dict.fromkeys(notes))[:_LONGEST] or None
-        return not is_dropped
+        return dropped
 
     async def says_noindex(self, response: Response, extractor: Extractor | None) -> bool:
         """Whether nothing of the body of a page is to be kept that is not read otherwise."""
         of_robots = PageTexts(drops_noindex=self._drops_noindex)
-        return not await of_robots.fill(Result(""), response, extractor, None)
+        return await of_robots.fill(Result(""), response, extractor, None) is not None
 
     def _first_with(self, result: Result, scope: str | None) -> str | None:
         """The first page with the text of this one; None if that is it."""
@@ -114,9 +117,10 @@ class PageTexts:
         return None if first == result.url_id else first
 
     def fill_failed(self, result: Result) -> bool:
-        """Of a page whose callback failed: nothing can be waited for, so it may say noindex. As `fill`."""
+        """Of a page whose callback failed: nothing can be waited for, so it may say noindex, and is not kept: False."""
         if self._drops_noindex:
-            result.page_notes = "; ".join(_without_body(result))
+            _without_body(result)
+            result.page_notes = NOT_KEPT
         return not self._drops_noindex
 
     async def _read(self, response: Response, extractor: Extractor | None) -> tuple[dict[str, Any], list[str]]:
@@ -267,7 +271,8 @@ def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> N
         result.canonical = canonical_of_header(header_texts(response, b"Link"), response.url)
 
 
-def _without_body(result: Result) -> list[str]:
+def _without_body(result: Result) -> dict[str, Any]:
+    dropped = {"text": result.text, "body": result.body}
     result.body = result.body_base64 = result.text = None
     result.body_truncated = False
-    return [NOT_KEPT]
+    return dropped

@@ -169,6 +169,19 @@ def test_a_body_that_was_not_kept_for_want_of_time_is_stored_by_the_next_check(
     assert WORDS in by_path(crawl(tmp_path, seeds, **how))["/b"]["body"]
 
 
+@pytest.mark.parametrize("text", ["off", "plain"])
+def test_a_calendar_whose_bodies_are_not_kept_is_a_trap_as_well(tmp_path: Path, text: str) -> None:
+    """Its days differ in their dates alone, which nothing that is kept says."""
+    for number in range(1, 100):
+        body = f'<p>nothing on 2031-{number // 28 + 1:02}-{number % 28 + 1:02}<a href="/calendar/{number + 1}">'
+        serve(f"/calendar/{number}", body, X_Robots_Tag="noindex")
+    serve("/list", '<a href="/calendar/1">')
+    told = {"SITE_TEXT": text, "SITE_NOINDEX": "drop_body", "DEPTH_LIMIT": 200}
+    documents = by_path(run(tmp_path, seed("/list"), **told))
+    assert len(documents) == 61
+    assert documents["/calendar/1"]["body"] is None
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None:
     serve("/a", "<a href=/b>b</a>", X_Robots_Tag="noarchive, nofollow")
