@@ -9,7 +9,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
@@ -95,11 +95,13 @@ def _content(document: Mapping[str, Any], *, is_link: bool) -> Hashable:
     """A page's text and the forms of its links and images; without a text, its body without dates, and those of links.
 
     The text of a link has no dates either. None when that cannot be told, or costs too much: of a body that is long, or
-    has no date, any difference counts.
+    has no date, or is kept in part, any difference counts.
     """
     text_hash, text, body = map(document.get, ("text_hash", "text", "body"))
     if not isinstance(body, str) or not (text_hash or (is_link and len(body) <= _LONGEST_BODY)):
         return None
+    if document.get("body_truncated") and len(body) < _MOST_SEARCHED:  # links behind that may differ
+        return cast(Hashable, document.get("body_hash"))
     images = _IMAGE.findall(body, 0, _MOST_SEARCHED) if text_hash else []
     if not text_hash:
         text, dates = _undated(_LINK.sub("", body))

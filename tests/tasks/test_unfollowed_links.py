@@ -207,6 +207,17 @@ def test_pages_of_one_text_differ_by_links_and_images_and_not_by_numbers_in_them
     assert found == ["h.test/day/N", None, None]
 
 
+def test_pages_that_may_differ_behind_what_is_kept_of_them_are_no_trap() -> None:
+    """A gallery, with a small SITE_BODY_MAX_BYTES."""
+    traps, body = Traps(), "<p>My pictures, 27 Nov 2026"
+    for n in range(60):
+        write(traps, f"/cut/{n}", f"{n}", text_hash="a", body=body, body_truncated=True)
+        write(traps, f"/untold/{n}", f"{n}", body=body, body_truncated=True)
+        write(traps, f"/same/{n}", "same", text_hash="a", body=body, body_truncated=True)
+    found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("cut", "untold", "same")]
+    assert found == [None, None, "h.test/same/N"]
+
+
 def test_pages_with_texts_of_their_own_are_looked_at_now_and_then() -> None:
     traps = Traps()
     first, rest = _FIRST, _REST
