@@ -167,7 +167,6 @@ class WarcFiles:
 
     def _begin(self) -> None:
         private_folder(self._folder)
-        self._mend_aside()
         name = self._new_name()
         self._path = self._folder / (name + OPEN)
         file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
@@ -176,6 +175,7 @@ class WarcFiles:
             file.close()
             return
         self._file, self._end, self._synced = file, 0, 0
+        self._mend_aside()  # not before it is locked, or it would be taken for one of a crash
         info = {"software": "site_spider", "hostname": self._host, "isPartOf": self._prefix}
         record = warcinfo(name, info, date_of(runtime.time()), runtime.uuid4)
         self._append(record, record.packed(), "")

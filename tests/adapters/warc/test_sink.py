@@ -23,7 +23,7 @@ from warcio.checker import Checker
 
 from site_spider import settings as defaults
 from site_spider.adapters.warc import sink as warc_sink
-from site_spider.adapters.warc.sink import WarcSink
+from site_spider.adapters.warc.sink import WarcFiles, WarcSink
 from site_spider.contracts.sink import Answer, Exchange, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts import trials
@@ -246,6 +246,28 @@ def test_many_small_files_are_not_looked_through_for_each_of_them(
     asyncio.run(files_begin())
     assert len(looks) == 2
     assert_valid(tmp_path)
+
+
+def test_a_file_that_is_begun_is_not_taken_for_one_of_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, flock = WarcFiles(tmp_path, 1, "p"), warc_sink.fcntl.flock
+
+    def lock(file: Any, how: int) -> None:
+        if how == warc_sink.fcntl.LOCK_EX:
+            looked_through()
+        flock(file, how)
+
+    def looked_through() -> None:
+        files._mender.submit(lambda: None).result(300)
+
+    files.open()
+    looked_through()
+    monkeypatch.setattr(warc_sink.fcntl, "flock", lock)
+    caplog.set_level("INFO")
+    files.write([record("a"), record("b")])
+    files.close()
+    assert "left by a crash" not in caplog.text
 
 
 async def test_what_was_acknowledged_is_on_the_disk_and_in_a_file_of_the_process(tmp_path: Path) -> None:
