@@ -21,7 +21,7 @@ from site_spider.contracts.sink import Exchange
 from site_spider.errors import SeedError
 from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
 from site_spider.page.url import url_id
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import Seed, is_of_link
 
 # --- lineage: which seed and which document a request serves ---------------------------------------------
 # A job is one document to be written: a seed's own, or a discovered link's. Retries and redirects serve the
@@ -82,7 +82,7 @@ class Job:
     @property
     def is_link(self) -> bool:
         """Whether a page led to it, in this process or before it was sent on."""
-        return self.parent is not None or self.seed.is_link
+        return self.parent is not None or is_of_link(self.seed, self.entry.message.headers)
 
     def __getattr__(self, name: str) -> str:
         """The `url_id` of a link, most of which wait in another form and are never asked for it."""

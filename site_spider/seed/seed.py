@@ -292,13 +292,16 @@ def moved_headers(seed: Seed, message: Message, *, is_link: bool = False) -> Hea
     first = (MOVED, b""), (FIRST_WRITTEN, b"%d" % first_written_ms(message))
     if is_link:
         return first[1:]
-    if seed.task_id is None or seed.is_link:
-        return first
     headers = dict(message.headers)
-    if FIRST_PLACE not in headers and seed.spilled is None and MOVED not in headers:
+    if (seed.task_id or seed.parent_url_id) and seed.spilled is None and not headers.keys() & {FIRST_PLACE, MOVED}:
         place = f"{message.partition.topic}/{message.partition.number}/{message.offset}"
         return *first, (FIRST_PLACE, place.encode())
     return *first, *first_place(message.headers)
+
+
+def is_of_link(seed: Seed, headers: Headers) -> bool:
+    """As `Seed.is_link`, but for a check of a link's page that has moved: `scrapy recrawl` has asked for that."""
+    return seed.is_link and not first_place(headers)
 
 
 def carried(headers: Headers) -> Headers:

@@ -42,7 +42,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Va
 from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
-from site_spider.seed.seed import MOVED, Seed, first_place
+from site_spider.seed.seed import MOVED, Seed, first_place, is_of_link
 from site_spider.tasks.declaration import bounded
 
 # --- what a record may hold ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ NOTHING = Counts()
 
 def prefix_of(seed: Seed, headers: Headers) -> str:
     """What stands before the outcome of a message; empty for a seed as its producer sent it."""
-    if seed.is_link:
+    if is_of_link(seed, headers):
         return _LINK
     if first_place(headers):
         return _AGAIN

@@ -242,7 +242,7 @@ class Tracker(SeedListener):
         assert not isinstance(seed, SeedError)
         assert seed.task_id is not None
         prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
-        first = "".join(at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link)
+        first = "".join(at.decode(errors="replace") for _, at in first_place(message.headers))
         self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
             self._control.put(seed.task_id, place)

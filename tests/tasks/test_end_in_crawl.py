@@ -31,7 +31,7 @@ from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejec
 from site_spider.frontier.waiter import source_name
 from site_spider.ledger.completion import Job
 from site_spider.observe.snapshot import is_conserved
-from site_spider.seed.seed import MOVED, parse_seed
+from site_spider.seed.seed import MOVED, moved_headers, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -41,7 +41,7 @@ from site_spider.tasks.closing import TaskProducer, close_for_all
 from site_spider.tasks.control_log import make_ordered, read_endings
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
-from site_spider.tasks.ending import Attempts, Counts, EndTold, TaskEnding, Uncounted, WebhookAttempt
+from site_spider.tasks.ending import Attempts, Counts, EndTold, TaskEnding, Uncounted, WebhookAttempt, prefix_of
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.page_log import PageReading
@@ -492,6 +492,31 @@ def test_what_is_put_back_is_cut_short_and_counts_once(
     [event] = events(tmp_path)
     assert event["seeds"] == {"result": 12, "total": 12}
     assert event["moved"] == {"spilled": 12, "returned": 12}
+
+
+def test_a_check_of_the_page_of_a_link_is_a_seed_wherever_it_goes_on() -> None:
+    """The page has parents, and nobody but `scrapy recrawl` has asked for it."""
+
+    def sent(headers: Any = (("recrawl", b"batch id"),), **moved: str) -> Message:
+        meta = {"task_id": "t", "parent_url_id": "p", "seed_url_id": "s", "if_changed": True}
+        meta |= {"site_moved": moved} if moved else {}
+        value = json.dumps({"url": "http://a.test/", "meta": meta}).encode()
+        return Message(Partition("seeds", 0), 5, b"a.test", value, headers)
+
+    def is_link(message: Message) -> bool:
+        seed: Any = parse_seed(message.value)
+        entry: Any = SimpleNamespace(seed=seed, message=message, url=seed.url)
+        link = Job(Request(seed.url), entry).is_link
+        assert link == (prefix_of(seed, message.headers) == "link:")
+        return link
+
+    check = sent()
+    once = sent(moved_headers(parse_seed(check.value), check), url="http://b.test/")
+    twice = sent(moved_headers(parse_seed(once.value), once), url="http://b.test/")
+    link = sent(moved_headers(parse_seed(check.value), check, is_link=True), url="http://b.test/")
+    assert list(map(is_link, (check, once, twice, link))) == [False, False, False, True]
+    assert [prefix_of(parse_seed(one.value), one.headers) for one in (once, twice)] == ["again:"] * 2
+    assert dict(twice.headers)["first_place"] == b"seeds/0/5"
 
 
 def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_path: Path) -> None:
