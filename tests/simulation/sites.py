@@ -7,7 +7,7 @@ import contextvars
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,6 +34,7 @@ TROUBLED_SHARE = 0.15  # of the pages
 SCOPE = "SITE_DUPEFILTER_SCOPE"
 SOURCES = str(Path(__file__).parent / "sources")
 LIST_PAGE, MOST_ENTRIES = 5, 60
+ROBOTS, DELAY = "/robots.txt", "User-agent: *\nCrawl-delay: 1"
 
 
 @dataclass
@@ -126,6 +127,7 @@ class Sites:
         self.entries: set[str] = set()
         for url in self.lists:
             self._list(url, plan, random.Random(f"{plan.number}:{url}"))
+        self.robots: dict[str, Page] | None = {} if "robots" in plan.extras else None  # as they are asked for
 
     def _list(self, url: str, plan: Plan, rng: random.Random) -> None:
         self.pages[url] = listing = Listing(url, [], count=rng.randrange(40))
@@ -138,6 +140,9 @@ class Sites:
             self.entries.add(entry)
 
     def at(self, url: str, rng: random.Random) -> Page | None:
+        if url.endswith(ROBOTS) and self.robots is not None:
+            made = Page(url, [], 200, rng.choice(["closes", "breaks", "busy", "many", ""]), 3, text=DELAY)
+            return self.robots.setdefault(url, made)
         page = self.pages.get(url.partition("?")[0])
         return page.shown(url, rng) if isinstance(page, Listing) else page
 
@@ -205,17 +210,30 @@ class Sites:
 class Web(BaseDownloadHandler):
     async def download_request(self, request: Request) -> Response:
         process: Process = PROCESS.get()
-        world, host, job = process.world, request.url.split("/")[2], job_of(request)
+        host = request.url.split("/")[2]
         process.downloads[host] += 1
-        if process.downloads[host] > (limit := world.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]):
-            world.violation("politeness", f"{process.downloads[host]} at {host} at once, not {limit}")
-        is_looked_up = job is not None and "if_changed" in job.seed.directives  # after it has begun
-        if not is_looked_up and not process.may_ask(host):
-            world.violation("politeness", f"{host} is another's")
+        for kind, what in self._wrong(process, host, request):
+            process.world.violation(kind, what)
         try:
-            return await self._answer(world, request)
+            return await self._answer(process.world, request)
         finally:
             process.downloads[host] -= 1
+
+    def _wrong(self, process: Process, host: str, request: Request) -> Iterator[tuple[str, str]]:
+        world, plan, job, before = process.world, process.world.plan, job_of(request), process.asked_at.get(host, 0.0)
+        if process.downloads[host] > (limit := plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]):
+            yield "politeness", f"{process.downloads[host]} at {host} at once, not {limit}"
+        is_page, has_begun = not request.url.endswith(ROBOTS), job is not None and "if_changed" in job.seed.directives
+        if not has_begun and not process.may_ask(host):  # else it was looked up meanwhile
+            yield "politeness", f"{host} is another's"
+        if is_page and not has_begun:
+            since, process.asked_at[host] = Machine.now() - before, Machine.now()
+            if process.lost_at < before and since < plan.pause_seconds - 0.01:
+                yield "politeness", f"{host} after {since:.2f} s"
+        if job is not None and is_page and not {"retry_times", "redirect_times"} & request.meta.keys():
+            world.begun[job.seed.task_id] += 1
+            if (count := world.begun[job.seed.task_id]) > (most := world.budgets.get(job.seed.task_id, math.inf)):
+                yield "over budget", f"{job.seed.task_id}: {count} pages of {most}"
 
     async def _answer(self, world: World, request: Request) -> Response:
         url, rng = request.url, world.rng("web")
@@ -319,11 +337,26 @@ class SimResults(_Store):
     """Reads back what the first sink has."""
 
     def known(self, url_ids: Sequence[str], _fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        world = self._ask()
+        return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
+
+    def search(self, **_which: Any) -> list[dict[str, Any]]:
+        truth, sites = self._ask().truth, SimSink.world.sites
+        found = ((url, truth.in_store(key) | {"url_id": key}) for url, key in truth.keys.items())
+        return [one for url, one in found if "fetched_at" in one and url not in {*sites.lists, *sites.sources}]
+
+    def exchange(self, _name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        claims = self._ask().truth.claims
+        won = {key: new for key, (old, new) in changes.items() if claims.get(key) == old}
+        claims |= won
+        return {*won} if self._ask() else set()  # or it is written, and nobody hears of it
+
+    def _ask(self) -> World:
         world, name = SimSink.world, next(iter(SimSink.world.sinks))
         sleep(world.rng("look-up").choice([0.002, 0.02, 0.2, 3.0] if world.settled_at == math.inf else [0.02]))
         if "away" in world.sinks[name]:
             raise SinkUnavailable("the store is away")
-        return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
+        return world
 
 
 class SimDone(_Store, DoneStore):

@@ -12,15 +12,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
-from tests.simulation.sites import LIST_PAGE, Listing
+from tests.simulation.sites import LIST_PAGE, Listing, SimResults
 from tests.simulation.virtual import EPOCH, Machine, sleep, until
 from tests.simulation.world import Process, World
 
+from site_spider.commands.recrawl import _NAMES, Recrawl, RecrawlPlan
 from site_spider.dead_letter_replay import Replay
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogUnavailable, SinkUnavailable
+from site_spider.results.recrawl import Calendar, CheckRules
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.orders import TaskDesk, TaskOrders
@@ -142,26 +145,18 @@ async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterat
     await world.stop(process)
 
 
-def _has_given_up(process: Process) -> bool:
-    """Partitions, and has not joined again."""
-    return any(each.has_given_up for each in process.consumers)
-
-
-def _is_busy(process: Process) -> bool:
-    """It has many seeds in flight."""
-    return process.parts is not None and process.parts.completion.ledger.in_flight > 8
-
-
-def _has_a_tally(process: Process) -> bool:
-    """What it has counted of a task is about to leave it."""
-    return bool(process.leaving[process.world.topics.control])
+WITH: dict[str, Callable[[Process], Any]] = {
+    "partitions given up": lambda one: any(each.has_given_up for each in one.consumers),  # and it has not joined again
+    "many seeds": lambda one: one.parts is not None and one.parts.completion.ledger.in_flight > 8,
+    "a tally": lambda one: one.leaving[one.world.topics.control],  # of a task, about to leave it
+}
 
 
 async def _to_one(
     world: World,
     rng: random.Random,
     what: Callable[..., Awaitable[Any]],
-    fits: Callable[[Process], bool] | None = None,
+    fits: str = "",
     step: float = 0.001,
     *,
     guest_stays: tuple[float, ...] = (),
@@ -171,7 +166,7 @@ async def _to_one(
     async with _guest(world, rng, *guest_stays) if guest_stays else nullcontext():
         if in_rebalance:
             await until(lambda: world.group.state != "stable")
-        process = await until(lambda: _take(world, rng, fits or bool), 20.0 if fits else 0.0, step)
+        process = await until(lambda: _take(world, rng, WITH.get(fits, bool)), 20.0 if fits else 0.0, step)
         if process is not None:
             await what(world, rng, process)
 
@@ -264,26 +259,29 @@ async def _order(world: World, rng: random.Random, verb: str) -> None:
     await asyncio.gather(*given)
 
 
-async def _change(world: World, rng: random.Random) -> None:
-    """Pages change, and are asked for again, as some others are."""
-    await world.operators[1].start(world.operators[1].check_again, rng)
-
-
-async def _replay(world: World, _rng: random.Random) -> None:
-    await world.operators[1].start(world.operators[1].replay)
+async def recrawls(world: World) -> None:
+    """`scrapy recrawl` again and again, also two at a time; some are killed."""
+    rng, under_way = world.rng("recrawls"), []
+    for number in range(1000, 1000 + rng.randrange(3, 12)):
+        await asyncio.sleep(rng.choice([0.0, rng.uniform(0, 8), rng.uniform(0, 8), 30.0]))
+        operator = Operator(world, number)
+        under_way.append((operator.process, operator.start(operator.recrawl, rng)))
+        if rng.random() < 0.3:
+            Machine.running().after_steps(rng.randrange(400), partial(world.kill, operator.process))
+    await until(lambda: all(process.is_dead or run.done() for process, run in under_way), 600.0, 1.0)
 
 
 MODES = ("away", "slow", "partial", "mute")
 VERBS = ("pause", "resume", "cancel", "close", "budget", "expire")
 ACTS: dict[str, Act] = {
     "kill": partial(_to_one, what=_kill),
-    "kill_again": partial(_to_one, what=_kill_again, fits=_is_busy, step=0.05),
+    "kill_again": partial(_to_one, what=_kill_again, fits="many seeds", step=0.05),
     "kill_in_rebalance": partial(_to_one, what=_kill, guest_stays=(0, 5), in_rebalance=True),
-    "kill_in_revocation": partial(_to_one, what=_kill_at_once, fits=_has_given_up, guest_stays=(0, 90)),
+    "kill_in_revocation": partial(_to_one, what=_kill_at_once, fits="partitions given up", guest_stays=(0, 90)),
     "stop": partial(_to_one, what=_stop),
     "stop_in_rebalance": partial(_to_one, what=_stop, guest_stays=(0, 5), in_rebalance=True),
     "freeze": partial(_to_one, what=_freeze),
-    "freeze_with_a_tally": partial(_to_one, what=_freeze_and_kill, fits=_has_a_tally),
+    "freeze_with_a_tally": partial(_to_one, what=_freeze_and_kill, fits="a tally"),
     "late": partial(_to_one, what=_late),
     "join": _join,
     "expel": _expel,
@@ -295,9 +293,9 @@ ACTS: dict[str, Act] = {
     **{f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES},
     "marks_away": partial(_away, what="marks", seconds=(0.5, 5, 40)),
     **{f"task_{verb}": partial(_order, verb=verb) for verb in VERBS},
-    "replay": _replay,
+    "replay": lambda world, _rng: world.operators[1].start(world.operators[1].replay),
     "clock": _clock,
-    "change": _change,
+    "change": lambda world, rng: world.operators[1].start(world.operators[1].check_again, rng),  # of pages
 }
 GROUPS = {
     "kills": ("kill", "kill_again", "kill_again", "kill_in_rebalance", "leaders_away"),
@@ -320,11 +318,11 @@ class Operator:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.topics = CrawlTopics.beside(world.settings)
-        self._process = Process(world, number, number)
-        self._process.member_name = ""
+        self.process = Process(world, number, number)
+        self.process.member_name = ""
 
     def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
-        return self._process.run(asyncio.to_thread(call, *args))
+        return self.process.run(asyncio.to_thread(call, *args))
 
     @property
     def _desk(self) -> TaskDesk:
@@ -383,6 +381,7 @@ class Operator:
         if rng.random() < 0.7:
             task = Task(task_id=task_id, **fields)
             self._insist(lambda: self._desk.order(task_id, lambda _before: task))
+            self.world.budgets[task_id] = task.max_pages or inf
 
     def _producers(self, rng: random.Random) -> dict[str | None, SeedProducer]:
         def made(task_id: str | None) -> SeedProducer:
@@ -403,7 +402,10 @@ class Operator:
             return  # it says that all producers have ended
         try:
             name, most = world.rng("budgets").choice(BUDGETS)
-            words = {"budget": f"{name}={world.rng('budgets').randrange(1, most)}", "expire": "expires=2s"}
+            most = world.rng("budgets").randrange(1, most)
+            if verb == "budget":
+                world.budgets[task_id] = max(world.budgets.get(task_id, inf), most if name == "max_pages" else 0)
+            words = {"budget": f"{name}={most}", "expire": "expires=2s"}
             self._give(task_id, *(["change", [words[verb]]] if verb in words else [verb]))
         except LogUnavailable as error:
             world.half_done.add(task_id)
@@ -416,6 +418,13 @@ class Operator:
         log, dead_letters = SimSeedLog(), self.world.topics.dead_letters
         self.world.truth.replayed_at = Machine.now()
         self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, self.topics).run())
+
+    def recrawl(self, rng: random.Random) -> None:
+        calendar = Calendar(CheckRules.read(self.world.settings), rng.choice([None, None, 2, 20]))
+        names = {name: name for name in (*_NAMES, "host")}
+        plan = RecrawlPlan(calendar, names, rng.choice(self.topics.tiers), waits=rng.random() < 0.5)
+        with suppress(LogUnavailable, SinkUnavailable):  # a later one goes on
+            Recrawl(plan, SimResults(), SimSeedLog(), self.topics, print).run()
 
     def check_again(self, rng: random.Random | None = None) -> None:
         """Some pages, of which some change before; without `rng` those that are not stored as they are."""
@@ -439,13 +448,9 @@ class Operator:
         for url in lists:
             producer.send(world.sent[url])
         for url in known:
-            seed = world.sent[url]
-            meta = {
-                **seed["meta"],
-                "if_changed": True,
-                **({"follow_unchanged": True} if "more" in world.plan.extras else {}),
-            }
-            producer.send({**seed, "dont_filter": True, "meta": meta})
+            meta = world.sent[url]["meta"] | {"if_changed": True}
+            meta |= {"follow_unchanged": True} if "more" in world.plan.extras else {}
+            producer.send({**world.sent[url], "dont_filter": True, "meta": meta})
         with suppress(LogUnavailable):
             producer.close()
 
@@ -477,6 +482,7 @@ class Operator:
         task = board.task(task_id)
         has_budget = task is not None and any(getattr(task, name) for name, _most in BUDGETS)
         if has_budget or task_id in self.world.half_done or board.phase(task_id).name == "paused":
+            self.world.budgets.pop(task_id, None)
             self._give(task_id, "change", [f"{name}=" for name, _most in BUDGETS])
             self._give(task_id, "resume")
         if self.world.tells_ends:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.sites import SCOPE, Page
+from tests.simulation.sites import ROBOTS, SCOPE, Page
 from tests.simulation.virtual import Machine
 
 from site_spider.contracts.seed_log import Message, Partition, Position
@@ -17,6 +17,7 @@ from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
 from site_spider.page.url import page_fingerprint
 from site_spider.results.document import OF_MERGED
+from site_spider.results.recrawl import CLAIM
 from site_spider.seed.seed import parse_seed
 from site_spider.tasks import control_log
 from site_spider.tasks.ending import EndTold, Producing
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tests.simulation.log import SimConsumer
     from tests.simulation.world import Process, World
 
-ROBOTS = "/robots.txt"  # of any host; no page
 ITEM = "#item"  # of a page
 MOVED = "moved"  # the header of what comes back from the parked topic
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
@@ -81,7 +81,9 @@ class Truth:
         self.cancelled: set[str] = set()  # tasks, perhaps
         self.closed: dict[str, dict[int, Mapping[Partition, int]]] = defaultdict(dict)  # by record: below which offsets
         self.ends: set[tuple[str, int]] = set()  # task and generation
-        self.produced: Counter[str] = Counter()  # seeds, by task
+        self.produced: Counter[str | None] = Counter()  # seeds, by task
+        self.claims: dict[str, str] = {}  # of `scrapy recrawl`, by key
+        self.recrawled: set[tuple[str, str]] = set()  # URLs, and after which check of it
         self.was_replayed = False
         self._takes = {
             **dict.fromkeys(world.topics.tiers, self._seed),
@@ -111,8 +113,15 @@ class Truth:
         self.parked.discard((at.url, at.task_id))
         if b'"if_changed"' in value and not parse_seed(value).is_link:
             self.before[at.place] = Counter(self.stored[at.url])
-        if any(name == MOVED for name, _value in message.headers):
+        headers = dict(message.headers)
+        if MOVED in headers:
             self.put_back.add(at.url)
+        elif CLAIM in headers:
+            self.produced[at.task_id] += 1
+            claim = at.url, self.claims[headers[CLAIM].decode().split(" ")[1]].split(" ")[-1]
+            if claim in self.recrawled and not (self.was_replayed or self.world.have_clocks_jumped):
+                self.violation("checked twice", at.url)
+            self.recrawled.add(claim)
 
     def _parked(self, message: Message) -> None:
         if (at := self._named_by(message)) is not None:
@@ -155,10 +164,10 @@ class Truth:
             mine = [at for at in places if at.task_id == task_id]
             for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
                 is_later = task_id in self.cancelled and at.place[1] >= closed.get(at.place[0], 0)
+                is_later |= at.place in self.before  # a check, perhaps of the next generation
                 sent = self.sent.get(at.place)
-                is_copy = (
-                    (self._is_answered(url) or url in self.were_refused) and sent is not None and sent.may_be_untold
-                )
+                is_answered = self._is_answered(url) or url in self.were_refused
+                is_copy = is_answered and sent is not None and sent.may_be_untold
                 if at.place not in self.covered and not (is_later or is_copy):
                     self.violation("an early end", f"{task_id}: {at} is not committed")
         if task_id in self.cancelled and (self.world.deaths or self.world.has_moved):
@@ -322,7 +331,8 @@ class Truth:
 
     def in_store(self, key: str) -> dict[str, Any]:
         found = next((self.documents[url] for url, one in self.keys.items() if one == key), {})
-        more = {"additional_urls": urls} if (urls := self.additional.get(str(found.get("url")))) else {}
+        more: dict[str, Any] = {CLAIM: self.claims[key]} if key in self.claims else {}
+        more |= {"additional_urls": urls} if (urls := self.additional.get(str(found.get("url")))) else {}
         return {} if found.get("is_deleted") else found | more
 
     def is_current(self, url: str) -> bool | None:
@@ -447,6 +457,7 @@ class Truth:
             # or finds it done for another task, if they share what is done
             is_shared = self.world.plan.settings[SCOPE] == "group" and (self.world.deaths or self.world.has_moved)
             is_fewer = told[-1]["pages"] < answered and (task_id in self.cancelled or is_shared)
+            is_fewer |= "recrawls" in self.world.plan.extras  # or more: those of two generations count twice
             if len({json.dumps(one, sort_keys=True) for one in told if one["generation"] == 1}) > 1:
                 yield "two ends", f"{task_id}: {told}"
             elif told[-1]["pages"] != answered and not is_fewer:

@@ -73,6 +73,8 @@ EXTRAS: dict[str, list[dict[str, Any]]] = {  # what few numbers have, each with 
         {"SITE_DUPEFILTER": f"{Web.__module__}.SimDone", "SITE_DUPEFILTER_WAIT_SECONDS": 1},
         {"SITE_BODIES_MAX_BYTES": 900_000},  # and pages of which it holds one at a time
     ],
+    "robots": [{"ROBOTSTXT_OBEY": True, "SITE_ROBOTS_WAIT_SECONDS": 600, "SITE_ROBOTS_MAX_AGE_SECONDS": 20}],
+    "recrawls": [{"SITE_RECRAWL_MIN_SECONDS": 1, "SITE_RECRAWL_FIRST_SECONDS": 2, "SITE_RECRAWL_ERROR_SECONDS": 3}],
 }
 
 
@@ -110,8 +112,9 @@ class Plan:
         self.extras = {name: rng.choice(choices) for name, choices in EXTRAS.items() if rng.random() < 0.12}
         for settings in self.extras.values():
             self.settings |= settings
-        self.has_items &= "lists" not in self.extras
+        self.has_items &= {"lists", "recrawls"}.isdisjoint(self.extras)
         self.bad_answers = 4 if "SITE_RETRY_TIMES_BY_REASON" in self.settings else 1
+        self.pause_seconds = max(self.settings["DOWNLOAD_DELAY"] / 2, 1.0 if "robots" in self.extras else 0.0)
 
 
 class OwnSpider(SeedSpider):
@@ -142,6 +145,7 @@ class Process:
         self.hears_of_thread: Callable[[Any], bool] = lambda _failure: False  # that died
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
+        self.asked_at: dict[str, float] = {}  # each host, for a page
         self.leaving: Counter[str] = Counter()  # messages that are about to, by topic
         self.crawler: Any = None
         self.task: asyncio.Task[None] | None = None
@@ -245,6 +249,8 @@ class World:
         self.half_done: set[str] = set()  # tasks of which an order has failed
         self.settled_at = inf  # when the last order was given
         self.answers: Counter[str] = Counter()  # good ones, by URL
+        self.begun: Counter[str | None] = Counter()  # pages, by task
+        self.budgets: dict[str | None, float] = {}  # of these, if a task has one from its beginning: the largest
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
