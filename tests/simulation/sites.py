@@ -24,6 +24,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger.completion import job_of
+from site_spider.meta_keys import AGAIN
 from site_spider.sources import extraction_process
 from tests.in_process import extraction
 
@@ -230,7 +231,7 @@ class Web(BaseDownloadHandler):
             since, process.asked_at[host] = Machine.now() - before, Machine.now()
             if process.lost_at < before and since < plan.pause_seconds - 0.01:
                 yield "politeness", f"{host} after {since:.2f} s"
-        if job is not None and is_page and not {"retry_times", "redirect_times"} & request.meta.keys():
+        if job is not None and is_page and not {"retry_times", "redirect_times", AGAIN} & request.meta.keys():
             world.begun[job.seed.task_id] += 1
             if (count := world.begun[job.seed.task_id]) > (most := world.budgets.get(job.seed.task_id, math.inf)):
                 yield "over budget", f"{job.seed.task_id}: {count} pages of {most}"
