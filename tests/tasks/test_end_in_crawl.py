@@ -494,11 +494,12 @@ def test_what_is_put_back_is_cut_short_and_counts_once(
     assert event["moved"] == {"spilled": 12, "returned": 12}
 
 
-def test_a_check_of_the_page_of_a_link_is_a_seed_wherever_it_goes_on() -> None:
+@pytest.mark.parametrize("task_id", ["t", None])
+def test_a_check_of_the_page_of_a_link_is_a_seed_wherever_it_goes_on(task_id: str | None) -> None:
     """The page has parents, and nobody but `scrapy recrawl` has asked for it."""
 
     def sent(headers: Any = (("recrawl", b"batch id"),), **moved: str) -> Message:
-        meta = {"task_id": "t", "parent_url_id": "p", "seed_url_id": "s", "if_changed": True}
+        meta = {"task_id": task_id, "parent_url_id": "p", "seed_url_id": "s", "if_changed": True}
         meta |= {"site_moved": moved} if moved else {}
         value = json.dumps({"url": "http://a.test/", "meta": meta}).encode()
         return Message(Partition("seeds", 0), 5, b"a.test", value, headers)
