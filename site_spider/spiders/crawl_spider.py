@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, Self
@@ -26,7 +26,6 @@ from site_spider.dupefilter.remote import usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
-from site_spider.errors import ConfigError
 from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
@@ -43,7 +42,6 @@ from site_spider.results.document import (
     describe_status,
     header_texts,
     page_of,
-    result_fields,
 )
 from site_spider.results.failures import describe_exception, describe_retries
 from site_spider.results.pipeline import describe_host, describe_job, given_by, gives_page_result
@@ -55,7 +53,7 @@ from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import known_items
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews
+from site_spider.spiders.conditional import describe_check, describe_outcome, renews
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemap_rules import (
     AT_ONCE,
@@ -232,7 +230,7 @@ class SeedSpider(Spider):
         if self.page_texts is None or job is None:
             return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
-        merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
+        merged = await self.page_texts.merged(result, job, self._stored.urls, is_in_scope=is_near)
         if merged is None:
             return result
         job.page = Job.NO_DOCUMENT  # of its own
@@ -249,14 +247,8 @@ class SeedSpider(Spider):
         return [] if again is None else [*(self._requests(near, anchor, job) if wants_links else ()), again]
 
     @cached_property
-    def _stored_urls(self) -> StoredPages | None:
-        """None when no store has them: then those of this process count."""
-        names, wanted = result_fields(self.crawler.settings), "additional_urls"
-        if names and wanted not in names:
-            return None
-        with suppress(ConfigError):
-            return StoredPages.for_crawler(self.crawler, names, (wanted,))
-        return None
+    def _stored(self) -> known_items.LookUps:
+        return known_items.LookUps(self.crawler)  # opens nothing yet: feeds ask a spider for each attribute
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
         folder = part_of(self.crawler, SourceFolder)
@@ -279,15 +271,7 @@ class SeedSpider(Spider):
         if job is None or most is None:
             return found
         await known_items.begin(response, found, job, part_of(self.crawler, SeenDupeFilter))
-        return await self._known_items.cut(most, found, response, job) if self._known_items else found
-
-    @cached_property
-    def _known_items(self) -> known_items.KnownItems | None:
-        try:
-            return known_items.KnownItems.of(self.crawler)
-        except ConfigError as error:
-            self.logger.warning("stop_when_known has nothing to look entries up in: %s", error)
-            return None
+        return found if self._stored.items is None else await self._stored.items.cut(most, found, response, job)
 
     def parse_with_rules(
         self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True

@@ -10,10 +10,12 @@ over the ends of pages. Without an answer of the store nothing is known.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Self
 
 from scrapy import Request
@@ -22,12 +24,14 @@ from scrapy.http import Response
 
 from site_spider import meta_keys, runtime
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.errors import SinkRejected
+from site_spider.errors import ConfigError, SinkRejected
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
 from site_spider.seed.seed import first_written_ms
 from site_spider.sources.extraction import NEXT_PAGE, Extracted
 from site_spider.spiders.conditional import StoredPages
+
+logger = logging.getLogger(__name__)
 
 _SKEW_MS = 60_000  # of the clocks of producers and crawlers
 
@@ -61,6 +65,31 @@ class KnownItems:
         pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
         documents = await asyncio.gather(*items, *pages)
         return [document is not None and _is_before(document, before_ms) for document in documents]
+
+
+class LookUps:
+    """In the stores of one crawl, each of which is opened when it is first asked."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @cached_property
+    def items(self) -> KnownItems | None:
+        try:
+            return KnownItems.of(self._crawler)
+        except ConfigError as error:
+            logger.warning("stop_when_known has nothing to look entries up in: %s", error)
+            return None
+
+    @cached_property
+    def urls(self) -> StoredPages | None:
+        """`additional_urls` of pages. None when no store has them: then those of this process count."""
+        names, wanted = result_fields(self._crawler.settings), "additional_urls"
+        if names and wanted not in names:
+            return None
+        with suppress(ConfigError):
+            return StoredPages.for_crawler(self._crawler, names, (wanted,))
+        return None
 
 
 async def begin(response: Response, found: Extracted, job: Job, dupefilter: SeenDupeFilter | None) -> None:

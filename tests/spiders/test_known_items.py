@@ -20,9 +20,11 @@ from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, Loc
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.spiders import conditional, known_items
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.known_items import KnownItems
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce
 from tests.in_process.extraction import in_a_thread
+from tests.project_settings import ours
 
 SIZE = 10
 API = """
@@ -246,3 +248,9 @@ def test_without_an_answer_of_the_store_a_list_is_read_to_its_end(
     monkeypatch.setattr(owner, name, away)
     run(tmp_path, listed)
     assert listed.asked == 6
+
+
+async def test_a_feed_may_ask_a_spider_for_each_of_its_attributes() -> None:
+    """As Scrapy's do for `%(name)s` in their URIs: no store is opened, and `scrapy parse` has none to open."""
+    spider = SeedSpider.from_crawler(Crawler(SeedSpider, ours()))
+    assert {name: getattr(spider, name) for name in dir(spider)}["name"] == "crawl_spider"
