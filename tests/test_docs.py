@@ -18,6 +18,7 @@ from scrapy.settings import default_settings
 
 from site_spider import settings
 from site_spider.adapters.elasticsearch.index_template import TEXT
+from site_spider.commands.site_command import USUAL_SPIDER
 from site_spider.results.document import MARK, Result
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import supervisor
@@ -182,6 +183,16 @@ def test_the_map_of_modules_is_that_of_the_source() -> None:
 def test_the_reference_of_commands_is_that_of_their_help() -> None:
     """`python -m tools.docs` writes it."""
     assert docs.updated("commands") == COMMANDS.read_text(encoding="utf-8")
+
+
+def test_the_usual_spider_is_that_of_the_help() -> None:
+    assert f"(default: {USUAL_SPIDER};" in re.sub(r"\s+", " ", text_of("docs/commands.md").replace("`", ""))
+
+
+def test_what_a_spider_may_set_is_described() -> None:
+    """Each word that other pages use of it."""
+    text = text_of("docs/own-spiders.md")
+    assert [name for name in ("page_results", "seed_callbacks") if f"{name} = " not in text] == []
 
 
 def test_every_exit_code_of_the_source_is_in_the_table() -> None:

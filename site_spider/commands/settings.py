@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
 
-from site_spider.commands.site_command import DEFAULT_SPIDER, loaded_spider, usual_spider
+from site_spider.commands.site_command import USUAL_SPIDER, loaded_spider, usual_spider
 from site_spider.service import environment
 from site_spider.service.environment import apply_environment
 
@@ -17,7 +17,7 @@ class Command(ScrapyCommandOfThatName):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument(
-            "--spider", metavar="NAME", help=f"with the custom_settings of this spider (default: {DEFAULT_SPIDER})"
+            "--spider", metavar="NAME", help=f"with the custom_settings of this spider (default: {USUAL_SPIDER})"
         )
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -33,6 +33,7 @@ from site_spider.service.environment import apply_environment
 from site_spider.service.settings_checks import check_names
 
 DEFAULT_SPIDER = "crawl_spider"
+USUAL_SPIDER = f"{DEFAULT_SPIDER}, else the only one that takes seeds"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 _NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{environment.ADDON_PATH}": 300}}'
@@ -86,7 +87,7 @@ class SiteCommand(ScrapyCommand):
         kinds = {None: _utf8, str: _utf8, "file": str, "host": _host, "name": _name, "topic": checked(_topic)}
         for kind, read in kinds.items():
             parser.register("type", kind, read)
-        said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
+        said = f"{self.spider_help}, with the settings of its custom_settings (default: {USUAL_SPIDER})"
         parser.add_argument("--spider", metavar="NAME", type="name", help=said)
         parser.formatter_class = _HelpFormatter
         if self.examples:
