@@ -443,6 +443,11 @@ def take_no_seeds() -> None:
     _Purpose.takes_seeds = False
 
 
+def is_trial() -> bool:
+    """Whether it does: Scrapy's `parse` or `shell`, say."""
+    return not _Purpose.takes_seeds
+
+
 def takes_seeds(crawler: Crawler) -> bool:
     """Whether a crawl takes seeds, commits and writes to sinks."""
     return _Purpose.takes_seeds and bool(getattr(crawler.spidercls, "takes_seeds", False))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
@@ -25,7 +25,7 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.dupefilter.remote import usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
-from site_spider.engine.scrapy_parts import part_of, quick_request
+from site_spider.engine.scrapy_parts import is_trial, part_of, quick_request
 from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
@@ -132,6 +132,8 @@ class SeedSpider(Spider):
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
         environment.add_our_parts(settings)  # beside those of the command line, say
+        if is_trial() and (settings.getpriority("FEEDS") or 0) < SETTINGS_PRIORITIES["cmdline"]:
+            settings.set("FEEDS", {}, priority="cmdline")  # files of the crawl: a trial would empty them
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:

@@ -173,3 +173,25 @@ def test_feeds_that_a_spider_or_the_command_line_adds_are_those_of_one_process(
     with pytest.raises(KeyboardInterrupt):
         command.run(["crawl_spider"], argparse.Namespace())
     assert [*runner.create_crawler(made).settings.getdict("FEEDS")] == ["items-2.jsonl"]
+
+
+class Overwriting(SeedSpider):
+    name = "overwriting"
+    custom_settings = {"FEEDS": {"items.json": {"format": "json", "overwrite": True}}}  # noqa: RUF012 - as users write it
+
+
+@pytest.mark.parametrize(
+    ("is_trial", "given", "files"),
+    [
+        (False, {}, ["items.json"]),
+        (True, {}, []),
+        (True, {"FEEDS": {"mine.jsonl": {"format": "jsonlines"}}}, ["mine.jsonl"]),
+    ],
+)
+def test_a_trial_leaves_the_feeds_of_a_crawl_alone(
+    monkeypatch: pytest.MonkeyPatch, is_trial: bool, given: dict[str, Any], files: list[str]
+) -> None:
+    """`scrapy parse` emptied the file that a crawl was writing; what is named for the trial is written."""
+    monkeypatch.setattr("site_spider.engine.scrapy_parts._Purpose.takes_seeds", not is_trial)
+    settings = AsyncCrawlerRunner(ours(**given)).create_crawler(Overwriting).settings
+    assert [*settings.getdict("FEEDS")] == files
