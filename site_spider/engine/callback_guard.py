@@ -12,6 +12,7 @@ import inspect
 import sys
 import traceback
 import types
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from scrapy.utils.python import global_object_name
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from site_spider import runtime
+from site_spider import meta_keys, runtime
 from site_spider.engine.background import Pulse
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import SiteSpiderError
@@ -278,12 +279,38 @@ class _Passage(Slot):
         return 0.0
 
 
+class _Waiting(deque[tuple[Request, Deferred[Response]]]):
+    """What leaves it counts for the limit at once: Scrapy begins all that comes in one turn of the loop."""
+
+    def __init__(self, transferring: set[Request]) -> None:
+        super().__init__()
+        self._transferring = transferring
+
+    def popleft(self) -> tuple[Request, Deferred[Response]]:
+        request, answer = super().popleft()
+        self._transferring.add(request)
+        return request, answer
+
+
+class _Apart(Slot):
+    """Of what comes past the frontier, beside a host's passage, whose delay it has."""
+
+    def __init__(self, concurrency: int, passage: Slot) -> None:
+        super().__init__(concurrency, passage.delay, passage.jitter)
+        self.passage, self.queue = passage, _Waiting(self.transferring)
+
+    def download_delay(self) -> float:
+        self.delay = self.passage.delay
+        return super().download_delay()
+
+
 class SafeDownloader(Downloader):
     """Every download ends in a response, a request or an Exception.
 
-    Where seeds are taken, politeness is decided in the frontier: what comes here is downloaded
+    Where seeds are taken, politeness is decided in the frontier: what comes from there is downloaded
     at once, and its host is told when it is through. A slot's delay is only a number, which
-    AutoThrottle changes and the frontier keeps to.
+    AutoThrottle changes and the frontier keeps to. What a pipeline or callback downloads by itself, as
+    FilesPipeline does, has slots of its own with the limits of its host; a robots.txt has none.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -310,7 +337,13 @@ class SafeDownloader(Downloader):
         key, slot = super()._get_slot(request, *arguments)
         if self._takes_seeds and not isinstance(slot, _Passage):
             slot = self.slots[key] = _Passage(_NO_LIMIT, slot.delay, slot.jitter)
-        return key, slot
+        if not self._takes_seeds or meta_keys.FOR_ROBOTS in request.meta or meta_keys.JOB in request.meta:
+            return key, slot
+        apart = f"{key} apart"  # no name of a host
+        if apart not in self.slots:
+            usual = self.ip_concurrency or self.domain_concurrency
+            self.slots[apart] = _Apart(self.per_slot_settings.get(key, {}).get("concurrency", usual), slot)
+        return key, self.slots[apart]
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         try:

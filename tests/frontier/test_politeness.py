@@ -72,6 +72,39 @@ def test_the_limits_of_a_host_hold(tmp_path: Path, log: Log) -> None:
     assert log.most["narrow.test"] == 1
 
 
+class Fetching(SeedSpider):
+    """Its pages need files, which come past the frontier as those of FilesPipeline do."""
+
+    name = "fetching"
+
+    async def parse(self, response: Response) -> Any:
+        async def fetch(number: int) -> Response:
+            wanted = Request(f"http://{response.url.split('/')[2]}/{number}")
+            return await self.crawler.engine.download_async(wanted)
+
+        yield {"statuses": [answer.status for answer in await asyncio.gather(*map(fetch, range(10, 16)))]}
+
+
+@pytest.mark.parametrize("throttles", [False, True])
+def test_the_limits_of_a_host_hold_for_files_beside_pages(tmp_path: Path, log: Log, throttles: bool) -> None:
+    """They began all at once."""
+    found = crawl(
+        tmp_path,
+        [*seeds("slow.test", 1), *seeds("wide.test", 1)],
+        Fetching,
+        DOWNLOAD_DELAY=1,
+        DOWNLOAD_DELAY_JITTER=0,
+        CONCURRENT_REQUESTS_PER_DOMAIN=3,
+        AUTOTHROTTLE_ENABLED=throttles,
+        AUTOTHROTTLE_START_DELAY=1,
+        DOWNLOAD_SLOTS={"wide.test": {"delay": 0, "concurrency": 2}},
+    )
+    assert len(found.documents) == 2
+    assert len(log.begins["slow.test"]) == len(log.begins["wide.test"]) == 7
+    assert min(log.gaps("slow.test")[1:]) >= 0.8
+    assert throttles or log.most["wide.test"] == 2
+
+
 def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -> None:
     """Its delay follows the latency, and a host that waits for it takes no place of the others."""
     log.takes_seconds["slow.test"] = 4.0
