@@ -118,8 +118,9 @@ def test_who_does_less_is_not_measured(track: Track, tmp_path: Path, text: str, 
         heat.run(script, Cores.of_this_machine())
 
 
-def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones() -> None:
-    burn = "import time\nwhile time.process_time() < 1.2: pass"
+def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    burn = f"import os, time\nwhile time.process_time() < 60 and not os.path.exists({str(counted)!r}): pass"
     program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         meter = Meter(process.pid, lambda _process: True, Cores.of_this_machine())
@@ -127,6 +128,7 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
         while readings[-1].cpu_seconds < 0.3:
             readings.append(meter.read(0, process.pid, []))
             assert process.poll() is None
+        counted.touch()
         process.communicate(b"\n")
     gone = meter.read(0, os.getpid(), [])
     assert gone.cpu_seconds >= 0.3
