@@ -32,6 +32,7 @@ class ThreadlessSpider(SeedSpider):
     def parse(self, response: Response) -> Any:
         if "threadless" in response.url:
             threading.Thread.start = _refused  # type: ignore[method-assign]
+        self.logger.info("reads %s", response.url)
         while "endless" in response.url:
             time.sleep(0.01)
         return super().parse(response)

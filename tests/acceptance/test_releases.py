@@ -109,6 +109,16 @@ def crossings(documents: dict[str, dict[str, Any]]) -> set[tuple[bool, bool]]:
     return set(found)
 
 
+def told(deployment: Deployment) -> set[str]:
+    """The processes that have statistics."""
+    return {document["process"] for document in deployment.statistics()}
+
+
+def wait_until_told(deployment: Deployment) -> None:
+    """A stop that lasts a second may lose the first ones of a process."""
+    wait_until(lambda: len(told(deployment)) >= len(deployment.runs), 300, "statistics of each process")
+
+
 @pytest.mark.parametrize(
     ("order", "how"),
     [
@@ -125,6 +135,7 @@ def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
     fleet = [versions.start(older=order[0]), versions.start(older=order[0])]
     repeated = []
     for of_older, replaced in itertools.product(order[1:], range(len(fleet))):
+        wait_until_told(deployment)
         waves.begin()
         leave(fleet.pop(0), how)
         fleet.append(versions.start(older=of_older))
@@ -132,6 +143,7 @@ def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
         if replaced == 0:  # one process of each release
             waves.begin_until(lambda: crossings(deployment.documents()) >= {(OLDER, NEWER), (NEWER, OLDER)})
     wait_until(deployment.is_done, 300, "the end of the lag")
+    wait_until_told(deployment)
     for run in fleet:
         run.terminate()
     assert [run.wait(300) for run in fleet] == [0, 0]
@@ -145,7 +157,7 @@ def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
     assert {document["status"] for document in documents.values()} == {200, 404}
     assert crossings(documents) >= {(OLDER, NEWER), (NEWER, OLDER)}
     assert deployment.dead_letters() == []
-    assert len({document["process"] for document in deployment.statistics()}) == len(deployment.runs)
+    assert len(told(deployment)) == len(deployment.runs)
     for run in deployment.runs:
         outlasted = len(OUTLASTED.findall(run.text())) if run in versions.older else 0
         assert run.text().count("Traceback") == outlasted

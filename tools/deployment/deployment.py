@@ -156,8 +156,9 @@ class Deployment:
         """Every statistics document, from where they were written."""
         if self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
             with ElasticsearchOptions.from_settings(self.scrapy_settings).client(BoundedNode) as client:
-                client.indices.refresh(index=self.settings["SITE_STATS_INDEX"])
-                found = client.search(index=self.settings["SITE_STATS_INDEX"], size=10_000)
+                there = {"index": self.settings["SITE_STATS_INDEX"], "ignore_unavailable": True}  # not before the first
+                client.indices.refresh(**there)
+                found = client.search(**there, size=10_000)
                 return [hit["_source"] for hit in found["hits"]["hits"]]
         with closing(sqlite3.connect(Path(self.settings["SITE_DATA_DIR"]) / "results.sqlite")) as store:
             return [json.loads(text) for (text,) in store.execute("SELECT document FROM statistics")]
