@@ -16,7 +16,7 @@ from tools.site.handle import Site
 PARTITIONS = 4
 PAGES = 60
 PROBLEMS = ("WARNING:", "ERROR:", "CRITICAL:", "Traceback")
-STOOD_STILL = ("TimeoutError", "no answer within")  # the machine, or a server on it
+STOOD_STILL = ("TimeoutError", "no answer ")  # the machine, or a server on it
 HOSTS = 8
 
 
