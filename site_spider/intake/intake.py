@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any
 
 from scrapy.core.engine import ExecutionEngine
@@ -80,6 +81,7 @@ class Intake(Listener):
     _handed_over: int = 0  # messages, by the intake's thread
     _arrived: int = 0  # of these, on the loop's
     _full: bool = False
+    looked_at: float = -inf  # when the last poll began that has found nothing; monotonic
     has_failed: bool = False  # it commits nothing any more
     _consumer: Consumer | None = None
 
@@ -105,6 +107,11 @@ class Intake(Listener):
     @property
     def is_away(self) -> bool:
         return self._consumer is not None and self._consumer.is_away
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether messages were polled of which the receiver has not heard yet."""
+        return self._handed_over != self._arrived
 
     # --- on the event loop's thread ---------------------------------------------------------
 
@@ -157,9 +164,12 @@ class Intake(Listener):
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
             timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
+            began = runtime.monotonic()
             messages = consumer.poll(timeout_seconds, max(1, room))
             if messages:
                 self._hand_over(messages)
+            else:
+                self.looked_at = began
             self._commits.look(consumer, self._mine)
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:

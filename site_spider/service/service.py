@@ -242,7 +242,7 @@ class SeedService:
 
     def _close_if_idle(self) -> None:
         stop, seconds = self.parts.stop, self.parts.config.idle_close_seconds
-        if stop.has_begun or not self.parts.is_idle(asyncio.get_running_loop().time()):
+        if stop.has_begun or not self.parts.is_idle(runtime.monotonic()):
             return
         logger.info("No seed for SITE_IDLE_CLOSE_SECONDS=%g: the crawl ends", seconds)
         stop.begin()

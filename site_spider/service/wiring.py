@@ -335,12 +335,15 @@ class Parts:
         self.commits.tick()
 
     def is_idle(self, now: float) -> bool:
-        """Whether there was nothing to do for long enough. An outage, a full memory or a full sink is no rest."""
-        ledger = self.completion.ledger
-        waits = ledger.in_flight or len(self.room) or self.intake.is_away or self.tasks.have_work()
+        """Whether there was nothing to do for long enough. An outage, a full memory or a full sink is no rest.
+
+        Nor is a poll that takes its time: it may bring seeds.
+        """
+        ledger, intake = self.completion.ledger, self.intake
+        waits = ledger.in_flight or len(self.room) or intake.is_away or intake.hands_over or self.tasks.have_work()
         is_busy = bool(waits) or not self.back_pressure.may_poll()
         counts, partitions = tuple(ledger.outcomes.values()), frozenset(ledger.partitions())
-        return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions)
+        return self._idle.is_over(min(now, intake.looked_at), counts, is_busy=is_busy, partitions=partitions)
 
     def unready(self) -> str:
         """Why no seed would be taken now; empty when one would. What is away comes back by itself."""

@@ -15,6 +15,9 @@ import pytest
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
+from site_spider import runtime
+from site_spider.adapters.local.log import LocalConsumer
+from site_spider.contracts.seed_log import Message
 from site_spider.service import config as parts
 from site_spider.service import supervisor
 from site_spider.service.stop import IdleClose
@@ -84,6 +87,19 @@ def test_a_seed_that_comes_as_it_closes_is_crawled_or_stays(tmp_path: Path, wait
     assert found.exit_code == 0
     assert found.lag + len(found.documents) == 1
     assert found.seeds.get("in_flight", 0) == 0
+
+
+def test_seeds_that_a_slow_poll_brings_are_crawled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partitions are assigned already, and nothing was found for longer than it may be idle."""
+    fetch, seconds = LocalConsumer._fetch, iter([5.0])
+
+    def slow_at_first(consumer: LocalConsumer, limit: int) -> list[Message]:
+        runtime.sleep(next(seconds, 0.0))
+        return fetch(consumer, limit)
+
+    monkeypatch.setattr(LocalConsumer, "_fetch", slow_at_first)
+    found = crawl(tmp_path, [SEED], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=2)
+    assert (found.lag, found.seeds["completed"], found.stats["finish_reason"]) == (0, 1, "idle")
 
 
 def supervise(
