@@ -418,7 +418,7 @@ def looked_through(job: Job, document: Mapping[str, Any]) -> Mapping[str, Any]:
     """What is counted of a page: all that it says, kept or not; of one that is unchanged, if its links are followed."""
     page = job.page
     is_short = document.get("unchanged") and isinstance(page, Result) and page.status is not None
-    whole = replace(page, unchanged=False).document() if is_short else document
+    whole = {**replace(page, unchanged=False).document(), **document} if is_short else document  # which may have failed
     return {**whole, **job.dropped} if job.dropped else whole
 
 

@@ -24,11 +24,14 @@ from site_spider.engine.scrapy_parts import LeanCookies, LeanOffsite
 from site_spider.errors import SinkUnavailable
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
+from site_spider.service.seed_producer import SeedProducer
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
 from tests.contracts.trials import written
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
+from tests.tasks.test_end_in_crawl import events, told
+from tests.tasks.test_pause_and_cancel import declare
 
 HOST = "http://a.test"
 ETAG = 'W/"1"'
@@ -552,3 +555,22 @@ def test_pages_that_a_check_leads_to_count_for_traps_whether_they_have_changed_o
         ANSWERS["/page"] = lambda request, version=version: page(request, f'{version}<a href="/calendar/1">')
         counts.append(len(run(tmp_path, DEPTH_LIMIT=200).documents))
     assert counts == [61, 61, 61]
+
+
+def test_a_page_that_a_check_leads_to_counts_as_failed_where_it_cannot_be_written(tmp_path: Path) -> None:
+    """It is unchanged, and what is counted of it is more than what is written."""
+
+    class Failing:
+        def process_item(self, item: Any) -> Any:
+            if item.unchanged:
+                raise ValueError("no room")
+            return item
+
+    declare(tmp_path)
+    for version in "ab":
+        ANSWERS["/page"] = lambda request, version=version: page(request, f'{version}<a href="/linked">')
+        with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=version == "b") as producer:
+            producer.send(seed(**CHECK))
+        pipelines = {Failing: 950, "site_spider.results.pipeline.ResultPipeline": 900}
+        crawl(tmp_path, [], until=told(tmp_path) if version == "b" else None, ITEM_PIPELINES=pipelines)
+    assert [(event["pages"], event["failures"]) for event in events(tmp_path)] == [(2, 1)]
