@@ -405,7 +405,7 @@ def unstored(job: Job) -> Mapping[str, Any]:
     """What is counted of a page that was answered, and that nobody wants a document of; a small one may be a trap."""
     answer = job.answer
     if isinstance(answer, Result):
-        return answer.document()
+        return looked_through(job, answer.document())
     body, is_text = answer.body, isinstance(answer, TextResponse)
     said = {"url_id": job.url_id, "status": answer.status, "method": job.method, "response_size": len(body)}
     if len(body) > _MOST_COMPARED:

@@ -25,6 +25,7 @@ from site_spider.results.document import PAGE_FIELDS
 from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import extraction_process
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process import engine, extraction
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
@@ -177,9 +178,11 @@ def test_a_calendar_whose_bodies_are_not_kept_is_a_trap_as_well(tmp_path: Path, 
         serve(f"/calendar/{number}", body, X_Robots_Tag="noindex")
     serve("/list", '<a href="/calendar/1">')
     told = {"SITE_TEXT": text, "SITE_NOINDEX": "drop_body", "DEPTH_LIMIT": 200}
-    documents = by_path(run(tmp_path, seed("/list"), **told))
+    documents = by_path(run(tmp_path / "a", seed("/list"), **told))
     assert len(documents) == 61
     assert documents["/calendar/1"]["body"] is None
+    items_alone = type("Items", (SeedSpider,), {"page_results": False})
+    assert run(tmp_path / "b", seed("/list"), spider=items_alone, **told).stats["downloader/request_count"] == 62
 
 
 @pytest.mark.parametrize("follows", [False, True])
