@@ -87,7 +87,7 @@ class PageTexts:
     ) -> dict[str, Any] | None:
         """Fill in what the page says of itself; `scope` is within what it is compared with others.
 
-        Returns its text and body if nothing of them is to be kept.
+        Returns its text and body, and whether that is cut, if nothing of them is to be kept.
         """
         fields, notes = await self._read(response, extractor)
         read = fields.pop("robots", [])
@@ -272,7 +272,7 @@ def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> N
 
 
 def _without_body(result: Result) -> dict[str, Any]:
-    dropped = {"text": result.text, "body": result.body}
+    dropped = {"text": result.text, "body": result.body, "body_truncated": result.body_truncated}
     result.body = result.body_base64 = result.text = None
     result.body_truncated = False
     return dropped
