@@ -185,6 +185,15 @@ def test_a_calendar_whose_bodies_are_not_kept_is_a_trap_as_well(tmp_path: Path, 
     assert run(tmp_path / "b", seed("/list"), spider=items_alone, **told).stats["downloader/request_count"] == 62
 
 
+def test_pages_whose_bodies_are_not_kept_are_no_trap_where_they_may_differ_behind_what_was_read(tmp_path: Path) -> None:
+    """A gallery, with a small SITE_BODY_MAX_BYTES."""
+    for number in range(1, 100):
+        body = f'<p>My pictures</p>{" " * 50}<a href="/{number + 1}">{"<br>" * number}'
+        serve(f"/{number}", body, X_Robots_Tag="noindex")
+    told = {"SITE_NOINDEX": "drop_body", "DEPTH_LIMIT": 200, "SITE_BODY_MAX_BYTES": 50}
+    assert len(run(tmp_path, seed("/1"), **told).documents) == 100
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None:
     serve("/a", "<a href=/b>b</a>", X_Robots_Tag="noarchive, nofollow")
