@@ -25,6 +25,7 @@ from site_spider.results.document import PAGE_FIELDS
 from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import extraction_process
+from site_spider.spiders import conditional, page_text
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process import engine, extraction
@@ -35,6 +36,13 @@ from tests.tasks.test_pause_and_cancel import declare
 
 HOST = "http://a.test"
 WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored is found, however slow the disk."""
+    monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
+    monkeypatch.setattr(page_text, "_CANONICAL_SECONDS", 60.0)
 
 
 def serve(path: str, body: str | bytes, **headers: str) -> None:
