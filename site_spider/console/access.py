@@ -13,7 +13,6 @@ import logging
 import socket
 import ssl
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from aiohttp import web
@@ -70,7 +69,7 @@ class Listening:
             return True
         if self.is_loopback:
             return False
-        return _address(name) is not None or name in _names_of_machine()
+        return _address(name) is not None
 
     def tls(self) -> ssl.SSLContext | None:
         """None for plain HTTP. Raises ConfigError."""
@@ -93,9 +92,9 @@ class Listening:
         return context
 
 
-@cache  # one of them is asked of a name server, which may take seconds, and anybody may ask for any name
-def _names_of_machine() -> frozenset[str]:
-    return frozenset((socket.gethostname().lower(), socket.getfqdn().lower()))
+def _names_of_machine() -> set[str]:
+    """One of them is asked of a name server, which may take seconds."""
+    return {socket.gethostname().lower(), socket.getfqdn().lower()}
 
 
 def _without_port(host: str) -> str:
@@ -168,6 +167,7 @@ SESSION = web.RequestKey("session", str)
 _OPEN = ("/static/", LOGIN)
 _SAFE = ("GET", "HEAD")
 _WRONG_TOKEN_SECONDS = 0.5
+_NAMES_SECONDS = 60.0  # between looks for names of the machine: anybody may ask for any name
 _FORM_SECONDS = 20.0  # that a body may take: anybody can begin one, and each has a connection
 _MOST_GUESSES = 20  # that wait
 _HEADERS = {
@@ -194,6 +194,9 @@ class Guard:
         self._sessions = sessions
         self._one_guess = asyncio.Lock()
         self._guesses = 0
+        self._names: set[str] = set()  # of the machine
+        self._names_asked_at = -_NAMES_SECONDS
+        self._one_naming = asyncio.Lock()
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -211,7 +214,7 @@ class Guard:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._check_origin(request)
+        await self._check_origin(request)
         session = request.cookies.get(_cookie_of(request), "")
         is_known = self._sessions.is_valid(session)
         if not is_known and not request.path.startswith(_OPEN):
@@ -224,16 +227,27 @@ class Guard:
             self.set_cookie(request, response, session)
         return response
 
-    def _check_origin(self, request: web.Request) -> None:
+    async def _check_origin(self, request: web.Request) -> None:
         """Refuse what another site sends through somebody's browser."""
-        # without the header `request.host` asks a name server as well
-        if not self._listening.is_own_name(request.headers.get("Host", "")):
+        host = _host(request)  # only programs send none
+        if host and not self._listening.is_own_name(host) and not await self._is_name_of_machine(host):
             raise web.HTTPMisdirectedRequest(text="This console does not go by this name.\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             raise web.HTTPForbidden(text="Another site sent this request. Open the address yourself.\n")
-        own = f"//{request.host}".lower()
+        own = f"//{host}".lower()
         if request.headers.get("Origin", own).lower().removeprefix("http:").removeprefix("https:") != own:
             raise web.HTTPForbidden(text="Another site sent this request.\n")
+
+    async def _is_name_of_machine(self, host: str) -> bool:
+        """Where others may connect. Those that are known are never asked for again, in case no name server answers."""
+        name = _without_port(host.lower())
+        if self._listening.is_loopback or name in self._names:
+            return name in self._names
+        async with self._one_naming:
+            if runtime.monotonic() - self._names_asked_at >= _NAMES_SECONDS:
+                self._names |= await asyncio.to_thread(_names_of_machine)
+                self._names_asked_at = runtime.monotonic()
+        return name in self._names
 
     async def _without_session(self, request: web.Request) -> tuple[bool, str]:
         """A new session where nobody has to give a token; none for programs, which give it each time."""
@@ -284,5 +298,10 @@ class Guard:
 
 def _cookie_of(request: web.Request) -> str:
     """Its name has the port: browsers tell hosts apart, but not the consoles at several ports of one."""
-    port = request.host.rpartition(":")[2]
+    port = _host(request).rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
+
+
+def _host(request: web.Request) -> str:
+    """As it was sent; in place of one that was not, `request.host` would ask a name server, on the event loop."""
+    return request.headers.get("Host", "")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -76,18 +78,49 @@ async def test_names_and_sites_of_others_are_refused(console: Console) -> None:
 
 
 async def test_no_name_server_is_asked_for_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take seconds, in which nobody else is answered."""
+    """It may take seconds, in which others are answered."""
     asked: list[None] = []
-    monkeypatch.setattr(socket, "getfqdn", lambda *_: asked.append(None) or "machine.test")
-    access._names_of_machine.cache_clear()
+    answers = threading.Event()
+
+    def name(*_: Any) -> str:
+        asked.append(None)
+        return "machine.test" if answers.wait(300) else ""
+
+    monkeypatch.setattr(socket, "getfqdn", name)
     async with Console(tmp_path, time.time(), host="0.0.0.0", token=TOKEN).client() as client:
-        names = [await status(client, Host=name) for name in ("evil.test", "machine.test:8787", "evil.test")]
-        reader, writer = await asyncio.open_connection(client.host, client.port)
-        writer.write(b"GET / HTTP/1.0\r\n\r\n")
-        assert (await reader.readline()).split()[1] == b"421"
-        writer.close()
-    access._names_of_machine.cache_clear()
-    assert (names, len(asked)) == ([421, 401, 421], 1)
+        both = [asyncio.create_task(status(client, Host=name)) for name in ("evil.test", "machine.test:8787")]
+        while not asked:
+            assert await status(client) == 401
+        answers.set()
+        assert await asyncio.gather(*both) == [421, 401]
+        assert await status(client, Host="evil.test") == 421
+    assert len(asked) == 1
+
+
+async def test_the_machine_has_its_name_when_the_name_server_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console may start before the network does; what was once known stays."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: "machine")
+    async with Console(tmp_path, time.time(), host="0.0.0.0", token=TOKEN).client() as client:
+        assert await status(client, Host="machine.test") == 421
+        monkeypatch.setattr(socket, "getfqdn", lambda *_: "machine.test")
+        assert await status(client, Host="machine.test") == 421
+        monkeypatch.setattr(access, "_NAMES_SECONDS", 0)
+        assert await status(client, Host="machine.test") == 401
+        monkeypatch.setattr(socket, "getfqdn", lambda *_: "machine")
+        assert [await status(client, Host=name) for name in ("evil.test", "machine.test")] == [421, 401]
+
+
+async def test_a_program_may_send_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As checks of load balancers do. Browsers send one, so no other site has sent this."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("a name server was asked"))
+    async with Console(tmp_path, time.time(), host="0.0.0.0", token=TOKEN).client() as client:
+        for given, expected in ((TOKEN, b"503"), ("wrong", b"401")):
+            reader, writer = await asyncio.open_connection(client.host, client.port)
+            writer.write(b"GET /healthz HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n" % given.encode())
+            assert (await reader.readline()).split()[1] == expected
+            writer.close()
 
 
 async def test_every_answer_has_the_strict_headers(console: Console) -> None:
