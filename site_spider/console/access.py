@@ -7,6 +7,7 @@ token of the form.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import ipaddress
 import logging
@@ -205,7 +206,9 @@ class Guard:
         except web.HTTPException as error:
             error.headers.update(_HEADERS)
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # anybody can ask for such a file
+                raise web.HTTPNotFound(headers=_HEADERS) from error
             logger.exception("The console could not answer %s", request.path)
             response = web.Response(status=500, text="The console could not answer; its log says why.\n")
         response.headers.update(_HEADERS)

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -212,7 +213,7 @@ class Handlers:
             keepalive_timeout=_KEEP_ALIVE_SECONDS,
             shutdown_timeout=_CLOSE_SECONDS,
             auto_decompress=False,  # no form is compressed
-            logger=logging.Logger("http", logging.CRITICAL),  # anybody can send what is no HTTP
+            logger=_logger_of_http(),
         )
         await runner.setup()
         asyncio.get_running_loop().set_default_executor(runtime.ThreadPoolExecutor(_THREADS))
@@ -391,6 +392,17 @@ class Handlers:
         response = self._json(document)
         response.set_status(200 if document["healthy"] else 503)
         return response
+
+
+def _logger_of_http() -> logging.Logger:
+    """Without what is no HTTP: anybody can send that."""
+    named = logging.getLogger(f"{__name__}.http")
+    named.addFilter(_is_fault)
+    return named
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _query(request: web.Request, name: str) -> str:

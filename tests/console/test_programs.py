@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientConnectorError, ClientSession, ServerDisconnectedError, TCPConnector
+from aiohttp import ClientConnectorError, ClientSession, ServerDisconnectedError, TCPConnector, web
 from aiohttp.test_utils import TestServer
 
 from site_spider.console.access import Listening
@@ -132,3 +132,27 @@ async def test_only_clients_with_a_certificate_get_in(tmp_path: Path) -> None:
                 await asked(server.port, refused)
     finally:
         await server.close()
+
+
+async def test_an_answer_that_cannot_be_sent_is_logged_and_what_is_no_http_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody can send the one; the other is a fault of the console."""
+    console, addresses = Console(tmp_path, time.time()), list[str]()
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(headers={"X": "a\nb"})
+
+    async def run() -> None:
+        async with ClientSession() as client:
+            for path in (f"?{'x' * 9_000}", f"static/{'x' * 300}"):
+                async with client.get(addresses[0] + path) as answer:
+                    assert answer.status in (400, 404)
+            assert caplog.text == ""
+            with pytest.raises(ServerDisconnectedError):
+                await client.get(f"{addresses[0]}healthz")
+
+    monkeypatch.setattr(console.handlers, "healthz", healthz)
+    monkeypatch.setattr(console.watch, "run", run)
+    await console.handlers.serve(addresses.append)
+    assert "Forbidden control character" in caplog.text
