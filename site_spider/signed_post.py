@@ -20,7 +20,7 @@ from w3lib.url import safe_url_string
 from site_spider import runtime
 
 _SECONDS = 15.0  # for all of one attempt
-_MOST_BYTES = 1_000  # of the answer
+_MOST_BYTES = 16_384  # of the answer, and of what is said before it: early hints have a line for each of many links
 _LONGEST_ERROR = 200
 _BEFORE = re.compile(rb"\A(?:HTTP/1\.\d 1\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n)+")
 _FIRST_LINE = re.compile(rb"(?!HTTP/1\.\d 1)[^\n]*\n")

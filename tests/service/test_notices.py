@@ -64,7 +64,13 @@ def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
 
 
 @pytest.mark.parametrize(
-    "before", [b"100 Continue\r\n\r\n", b"103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 x\r\n\r\n"]
+    "before",
+    [
+        b"100 Continue\r\n\r\n",
+        b"103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 x\r\n\r\n",
+        b"103 Early Hints\r\n%b\r\n" % (b"Link: </style.css>; rel=preload; as=style\r\n" * 100),
+    ],
+    ids=["continue", "two", "many links"],
 )
 def test_what_a_receiver_says_before_its_answer_is_none(before: bytes) -> None:
     """Else it would get the same again and again."""
