@@ -107,10 +107,7 @@ def is_robots_url(url: str) -> bool:
 
 def is_page_of_seed(job: Job | None) -> bool:
     """Whether it is the page that a producer asked for, also where another process has begun it."""
-    if job is None or job.parent is not None:
-        return False
-    spilled = job.seed.spilled
-    return spilled is None or (not spilled.is_link and job.seed.seed_url_id is None)
+    return job is not None and not job.is_link
 
 
 def level_below(kind: str, listed: Mapping[str, Any]) -> int | None:

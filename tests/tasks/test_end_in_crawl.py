@@ -35,6 +35,7 @@ from site_spider.seed.seed import MOVED, moved_headers, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.spiders.sitemap_rules import is_page_of_seed
 from site_spider.tasks import end_events, page_log, returning, webhooks
 from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer, close_for_all
@@ -507,9 +508,9 @@ def test_a_check_of_the_page_of_a_link_is_a_seed_wherever_it_goes_on(task_id: st
     def is_link(message: Message) -> bool:
         seed: Any = parse_seed(message.value)
         entry: Any = SimpleNamespace(seed=seed, message=message, url=seed.url)
-        link = Job(Request(seed.url), entry).is_link
-        assert link == (prefix_of(seed, message.headers) == "link:")
-        return link
+        job = Job(Request(seed.url), entry)
+        assert job.is_link == (prefix_of(seed, message.headers) == "link:") != is_page_of_seed(job)
+        return job.is_link
 
     check = sent()
     once = sent(moved_headers(parse_seed(check.value), check), url="http://b.test/")
