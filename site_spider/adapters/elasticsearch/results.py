@@ -61,7 +61,7 @@ def _of_host(host: str) -> Query:
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages
-_OF_ONE = {"document_parsing_exception", "mapper_parsing_exception"}  # a field no longer fits the mapping
+_OF_ONE = ("document_parsing_exception", "mapper_parsing_exception")  # a field no longer fits the mapping
 
 
 class ElasticsearchResults:
@@ -140,7 +140,7 @@ class ElasticsearchResults:
             said = {part(item, "_id", str): part(item, "status", int) for item in items}
         for item in items:
             reason = reason_of(item["status"], item.get("error"))
-            if (within(item, "error") or {}).get("type") in _OF_ONE:
+            if (within(item, "error") or {}).get("type") in _OF_ONE and f"[{name}]" not in reason:  # else it is of all
                 logger.warning("Document %s of %s cannot be changed: %s", item["_id"], self.address, reason)
             elif item["status"] not in (200, 404, 409):  # 404, 409: it has changed meanwhile
                 raise self._options.unavailable(reason)

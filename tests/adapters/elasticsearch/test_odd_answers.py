@@ -430,6 +430,25 @@ def test_a_document_that_the_server_does_not_change_holds_no_other_up(caplog: py
     assert "price" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ({"type": "document_parsing_exception", "reason": "[1:9] failed to parse field [x] of type [long]"}, "long"),
+        ({"type": "mapper_parsing_exception", "reason": "failed to parse field [x] of type [long]"}, "long"),
+        ({"type": ["document_parsing_exception"], "reason": {}}, "document_parsing"),
+    ],
+)
+def test_where_no_document_takes_a_claim_it_is_said_once(error: dict[str, Any], words: str) -> None:
+    """The field is of another type there: each document would be tried, and warned of, for itself."""
+    doc = {"_id": "a", "found": True, "_source": {}, "_seq_no": 1, "_primary_term": 1}
+
+    def answer(asked: Asked) -> Said:
+        return bulk([item("a", 400, error=error)]) if "_bulk" in asked.path else said({"docs": [doc]})
+
+    with reading(answer) as reader:
+        assert words in complaint(partial(reader.exchange, "x", {"a": (None, "1")}))
+
+
 def test_a_search_asks_for_all_shards() -> None:
     """Else one that is away has no documents, and nothing says so."""
     asked_for: list[str] = []
