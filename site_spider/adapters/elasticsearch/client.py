@@ -351,7 +351,7 @@ def documents(
         raise UnexpectedResponse("the answer to a multi-get is not one", answer)
     found = [doc for doc in docs if isinstance(doc, Mapping)]
     for error in filter(None, (within(doc, "error") for doc in found)):
-        if error.get("type") in unread:
+        if str(error.get("type")) in unread:
             continue
         reason = reason_of(200, error)
         if not waits or "no_shard_available_action_exception" not in reason:  # else its index is new

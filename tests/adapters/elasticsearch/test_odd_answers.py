@@ -396,6 +396,13 @@ def test_a_new_index_is_waited_for(times: int, monkeypatch: pytest.MonkeyPatch) 
         assert ("no_shard" in complaint(partial(reader.known, ["a"], ["url"]))) is (times == 2)
 
 
+def test_an_error_of_a_document_may_have_any_type() -> None:
+    """It was a TypeError, with which the command ended."""
+    error = {"type": ["x"], "reason": {}}
+    with reading(lambda _: said({"docs": [{"_id": "a", "error": error}]})) as reader:
+        assert "could not be read" in complaint(partial(reader.known, ["a"], ["url"]))
+
+
 @pytest.mark.parametrize(
     ("doc", "item"),
     [
