@@ -175,7 +175,7 @@ class WarcFiles:
             file.close()
             return
         self._file, self._end, self._synced = file, 0, 0
-        self._mend_aside()  # not before it is locked, or it would be taken for one of a crash
+        self._mend_aside()
         info = {"software": "site_spider", "hostname": self._host, "isPartOf": self._prefix}
         record = warcinfo(name, info, date_of(runtime.time()), runtime.uuid4)
         self._append(record, record.packed(), "")
@@ -235,6 +235,8 @@ class WarcFiles:
         self._mend_waits = False
         paths = set(self._folder.iterdir())  # of which there may be very many
         for path in sorted(path for path in paths if path.name.endswith((ENDING, ENDING + OPEN))):
+            if path == self._path:  # which is not locked yet when it is begun
+                continue
             try:
                 if path.suffix == OPEN:
                     mend(path)
