@@ -177,6 +177,22 @@ def test_parts_that_come_later_are_shown(browser: Any, address: str) -> None:
         assert reader.wrong == []
 
 
+def test_what_somebody_writes_is_not_lost_to_a_part_that_comes_or_goes(browser: Any, address: str) -> None:
+    """As when the console was started again, and has not read of the task yet."""
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(f"{address}task?id=spring")
+        page.fill("textarea", "weight=2")
+        page.evaluate("document.activeElement.blur()")
+        page.route(f"{address}task?id=spring", lambda route: route.continue_(url=f"{address}task"))
+        page.wait_for_selector(".stale", state="visible")
+        assert page.input_value("textarea") == "weight=2"
+        page.fill("textarea", "")
+        page.evaluate("document.activeElement.blur()")
+        page.wait_for_selector("text=Nothing is known of this task")
+        assert reader.wrong == []
+
+
 def test_chosen_dead_letters_are_put_back_by_a_click(browser: Any, address: str) -> None:
     with Reader(browser) as reader:
         page = reader.page

@@ -16,13 +16,20 @@ function isInUse(part) {
     || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
 }
 
+function isWrittenIn(page) {
+  const fields = [...page.querySelectorAll("textarea, input:not([type=hidden])")];
+  return isInUse(page) || fields.some((field) => field === document.activeElement || field.value !== field.defaultValue);
+}
+
 async function refreshParts() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
   if (answer.redirected && new URL(answer.url).pathname === "/login") return location.reload();
   if (!answer.ok) throw new Error(`${answer.status}`);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const [parts, others] = [document, fresh].map((page) => [...page.querySelectorAll("[data-live]")]);
-  if (`${parts.map((part) => part.id)}` !== `${others.map((other) => other.id)}`) return location.reload();
+  if (`${parts.map((part) => part.id)}` !== `${others.map((other) => other.id)}`) {
+    return isWrittenIn(document.getElementById("main")) || location.reload();
+  }
   const news = parts.map((part, i) => [part, others[i]]).filter(([part, other]) => part.innerHTML !== other.innerHTML);
   const later = news.filter(([part]) => isInUse(part));
   for (const one of news) if (!later.includes(one)) one[0].replaceWith(document.adoptNode(one[1]));
