@@ -184,6 +184,17 @@ async def test_consoles_at_several_ports_of_a_host_leave_each_other_their_sessio
         assert (await one.post("/failures/replay", data=data)).status == 200
 
 
+async def test_ports_that_change_leave_no_more_cookies_than_a_request_has_room_for(console: Console) -> None:
+    """As with --port 0, and where `kubectl port-forward` chooses one."""
+    async with console.client() as client:
+        sent = "; ".join(f"{COOKIE}_{number}=x" for number in range(50))
+        answer = await client.get("/", headers={"Cookie": f"other=x; {sent}"})
+        own = f"{COOKIE}_{client.port}"
+    ended = {cookie.key for cookie in answer.cookies.values() if cookie["max-age"] == "0"}
+    assert ended == {f"{COOKIE}_{number}" for number in range(30)}
+    assert set(answer.cookies) - ended == {own}
+
+
 MULTIPART = "multipart/form-data; boundary=a"
 NO_FORMS: list[tuple[dict[str, str], bytes]] = [
     ({"Content-Type": "multipart/form-data"}, b"x"),
