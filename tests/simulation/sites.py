@@ -347,9 +347,12 @@ class SimResults(_Store):
         return [one for url, one in found if "fetched_at" in one and url not in {*sites.lists, *sites.sources}]
 
     def exchange(self, _name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
-        claims = self._ask().truth.claims
-        won = {key: new for key, (old, new) in changes.items() if claims.get(key) == old}
-        claims |= won
+        truth = self._ask().truth
+        won = {key: new for key, (old, new) in changes.items() if truth.claims.get(key) == old}
+        truth.claims |= won
+        truth.claimed |= {
+            f"{batch} {key}": check for key, new in won.items() for _, _, batch, check in [new.split(" ")]
+        }
         return {*won} if self._ask() else set()  # or it is written, and nobody hears of it
 
     def _ask(self) -> World:

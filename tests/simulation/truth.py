@@ -83,6 +83,7 @@ class Truth:
         self.ends: set[tuple[str, int]] = set()  # task and generation
         self.produced: Counter[str | None] = Counter()  # seeds, by task
         self.claims: dict[str, str] = {}  # of `scrapy recrawl`, by key
+        self.claimed: dict[str, str] = {}  # after which check, by what a seed names: its batch and key
         self.recrawled: set[tuple[str, str]] = set()  # URLs, and after which check of it
         self.was_replayed = False
         self._takes = {
@@ -118,7 +119,7 @@ class Truth:
             self.put_back.add(at.url)
         elif CLAIM in headers:
             self.produced[at.task_id] += 1
-            claim = at.url, self.claims[headers[CLAIM].decode().split(" ")[1]].split(" ")[-1]
+            claim = at.url, self.claimed[headers[CLAIM].decode()]  # the stored one may be of a later run
             if claim in self.recrawled and not (self.was_replayed or self.world.have_clocks_jumped):
                 self.violation("checked twice", at.url)
             self.recrawled.add(claim)
@@ -164,7 +165,7 @@ class Truth:
             mine = [at for at in places if at.task_id == task_id]
             for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
                 is_later = task_id in self.cancelled and at.place[1] >= closed.get(at.place[0], 0)
-                is_later |= at.place in self.before  # a check, perhaps of the next generation
+                is_later |= "recrawls" in self.world.plan.extras and at.place in self.before  # of another generation
                 sent = self.sent.get(at.place)
                 is_answered = self._is_answered(url) or url in self.were_refused
                 is_copy = is_answered and sent is not None and sent.may_be_untold
