@@ -135,6 +135,7 @@ class Checked(NamedTuple):
     changed_at: str | None
     known: Known
     check: recrawl.Check | None = None  # None: nothing is known of the checks before
+    is_for_body: bool = False  # unchanged, and written whole all the same: no link is followed
 
 
 class ConditionalFetch:
@@ -228,13 +229,14 @@ class ConditionalFetch:
             says_noindex = await self._crawler.spider.page_texts.says_noindex(  # type: ignore[union-attr]
                 response, part_of(self._crawler, Extractor)
             )
-        is_needed = says_noindex or (known and (self._was_dropped(known) or _is_earlier_attempt(known, job)))
-        if known and checked.unchanged and is_needed:
-            checked = checked._replace(unchanged=False)
+        if known and checked.unchanged:
+            follows = bool(request.meta.get("follow_unchanged")) or _is_earlier_attempt(known, job)
+            is_needed = says_noindex or self._was_dropped(known) or _is_earlier_attempt(known, job)
+            checked = checked._replace(unchanged=not is_needed, is_for_body=is_needed and not follows)
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
-        elif not job.is_link and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
+        elif not (job.is_link or checked.is_for_body) and (dupefilter := part_of(self._crawler, SeenDupeFilter)):
             dupefilter.has_changed(request, job)
         return response
 
@@ -283,6 +285,11 @@ def describe_check(result: Result, response: Response) -> None:
                 setattr(result, name, None)
     elif result.description is None and checked.changed_at is not None:
         result.changed_at = checked.changed_at or result.fetched_at
+
+
+def is_for_body(request: Request) -> bool:
+    """Whether a check found its page unchanged, and it is read for what is not stored of it alone."""
+    return getattr(request.meta.get(meta_keys.CHECKED), "is_for_body", False)
 
 
 def renews(request: Request) -> bool:

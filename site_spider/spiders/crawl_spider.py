@@ -53,7 +53,7 @@ from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import known_items
-from site_spider.spiders.conditional import describe_check, describe_outcome, renews
+from site_spider.spiders.conditional import describe_check, describe_outcome, is_for_body, renews
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemap_rules import (
     AT_ONCE,
@@ -503,6 +503,8 @@ class SeedSpider(Spider):
         depth = response.request.meta.get("depth", 0)
         is_file = bool(listed) and is_listing(listed)
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
+            return False
+        if is_for_body(response.request):
             return False
         said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")
         if not 200 <= response.status < 300 or (said and forbids(directives(said), "nofollow")):

@@ -367,6 +367,20 @@ def _with(response: Response, headers: dict[str, str]) -> Response:
     return response.replace(headers={**response.headers, **headers})
 
 
+@pytest.mark.parametrize("noindex", [True, False])
+@in_a_thread()
+def test_a_page_that_is_the_same_gives_no_links_where_it_is_fetched_for_its_body(tmp_path: Path, noindex: bool) -> None:
+    """Else each check would fetch the site that is behind it."""
+    site, headers = Site(), {"X-Robots-Tag": "noindex"} if noindex else {}
+    ANSWERS["/page"] = lambda request: _with(site(request), headers)
+    told: dict[str, Any] = {"SITE_NOINDEX": "drop_body"}
+    if not noindex:
+        told["SITE_RESULT_FIELDS"] = "url,etag,last_modified,body_hash,final_url,method,checked_at,changed_at,unchanged"
+    assert [count(run(tmp_path, **told)) for _ in range(2)] == [2, 1]
+    site.body, site.etag = f"new {LINK}", '"2"'
+    assert count(run(tmp_path, **told)) == 2
+
+
 @pytest.mark.parametrize("other", [seed(), {"url": f"{HOST}/list"}])
 def test_a_page_that_is_the_same_does_not_count_as_done(tmp_path: Path, other: dict[str, Any]) -> None:
     """Its links are not followed: whoever had stored it may have died before they were."""
