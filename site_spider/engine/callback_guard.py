@@ -280,27 +280,42 @@ class _Passage(Slot):
 
 
 class _Waiting(deque[tuple[Request, Deferred[Response]]]):
-    """What leaves it counts for the limit at once: Scrapy begins all that comes in one turn of the loop."""
+    """What leaves it counts for the limit at once: Scrapy begins all that comes in one turn of the loop.
 
-    def __init__(self, transferring: set[Request]) -> None:
+    While it waits it takes none of the places of CONCURRENT_REQUESTS: pages of other hosts go on.
+    """
+
+    def __init__(self, transferring: set[Request], active: set[Request]) -> None:
         super().__init__()
-        self._transferring = transferring
+        self._transferring, self._active = transferring, active
+
+    def append(self, one: tuple[Request, Deferred[Response]]) -> None:
+        super().append(one)
+        self._active.discard(one[0])
 
     def popleft(self) -> tuple[Request, Deferred[Response]]:
         request, answer = super().popleft()
+        while answer.called and self:  # its callback has timed out, say
+            request, answer = super().popleft()
         self._transferring.add(request)
+        self._active.add(request)
         return request, answer
 
 
 class _Apart(Slot):
     """Of what comes past the frontier, beside a host's passage, whose delay it has."""
 
-    def __init__(self, concurrency: int, passage: Slot) -> None:
+    def __init__(self, concurrency: int, passage: Slot, active: set[Request]) -> None:
         super().__init__(concurrency, passage.delay, passage.jitter)
-        self.passage, self.queue = passage, _Waiting(self.transferring)
+        self.queue = _Waiting(self.transferring, active)
+        self.keep_to(passage)
+
+    def keep_to(self, passage: Slot) -> None:
+        """To the present one, which Scrapy does not throw away while this has requests."""
+        self.passage, self.active = passage, passage.active
 
     def download_delay(self) -> float:
-        self.delay = self.passage.delay
+        self.delay, self.passage.lastseen = self.passage.delay, max(self.passage.lastseen, self.lastseen)
         return super().download_delay()
 
 
@@ -336,14 +351,24 @@ class SafeDownloader(Downloader):
     def _get_slot(self, request: Request, *arguments: Any) -> tuple[str, Slot]:
         key, slot = super()._get_slot(request, *arguments)
         if self._takes_seeds and not isinstance(slot, _Passage):
-            slot = self.slots[key] = _Passage(_NO_LIMIT, slot.delay, slot.jitter)
+            slot = self.slots[key] = _Passage(_NO_LIMIT, float(slot.delay), slot.jitter)
         if not self._takes_seeds or meta_keys.FOR_ROBOTS in request.meta or meta_keys.JOB in request.meta:
             return key, slot
-        apart = f"{key} apart"  # no name of a host
-        if apart not in self.slots:
+        name = f"{key} apart"  # no name of a host
+        apart = self.slots.get(name)
+        if isinstance(apart, _Apart):
+            apart.keep_to(slot)
+        else:
             usual = self.ip_concurrency or self.domain_concurrency
-            self.slots[apart] = _Apart(self.per_slot_settings.get(key, {}).get("concurrency", usual), slot)
-        return key, self.slots[apart]
+            most = int(self.per_slot_settings.get(key, {}).get("concurrency", usual))
+            apart = self.slots[name] = _Apart(most, slot, self.active)
+        return key, apart
+
+    async def _enqueue_request(self, request: Request) -> Response:
+        try:
+            return await super()._enqueue_request(request)
+        finally:
+            self.active.add(request)  # one that was cancelled while it waited, too: fetch() takes it away
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         try:

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
+from scrapy.core.downloader import Downloader
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
@@ -76,8 +77,11 @@ class Fetching(SeedSpider):
     """Its pages need files, which come past the frontier as those of FilesPipeline do."""
 
     name = "fetching"
+    downloader: Downloader
 
     async def parse(self, response: Response) -> Any:
+        Fetching.downloader = self.crawler.engine.downloader
+
         async def fetch(number: int) -> Response:
             wanted = Request(f"http://{response.url.split('/')[2]}/{number}")
             return await self.crawler.engine.download_async(wanted)
@@ -103,6 +107,28 @@ def test_the_limits_of_a_host_hold_for_files_beside_pages(tmp_path: Path, log: L
     assert len(log.begins["slow.test"]) == len(log.begins["wide.test"]) == 7
     assert min(log.gaps("slow.test")[1:]) >= 0.8
     assert throttles or log.most["wide.test"] == 2
+
+
+@pytest.mark.parametrize("throttles", [False, True])
+def test_files_that_wait_for_their_host_hold_no_other_up(tmp_path: Path, log: Log, throttles: bool) -> None:
+    """They took the places of CONCURRENT_REQUESTS; and those of a callback that has timed out are not fetched."""
+    found = crawl(
+        tmp_path,
+        [*seeds("slow.test", 1), *(seed for number in range(9) for seed in seeds(f"{number}.test", 1))],
+        Fetching,
+        DOWNLOAD_SLOTS={"slow.test": {"delay": "60", "concurrency": "1"}},  # as text, which the frontier takes, too
+        CONCURRENT_REQUESTS=4,
+        AUTOTHROTTLE_ENABLED=throttles,
+        AUTOTHROTTLE_START_DELAY=0.1,
+        AUTOTHROTTLE_MAX_DELAY=60,
+        SITE_CALLBACK_TIMEOUT_SECONDS=20,
+    )
+    others = [begin for host, begins in log.begins.items() if host != "slow.test" for begin in begins]
+    assert len(others) == 9 * 7
+    assert max(others) - min(others) < 9
+    assert found.documents["slow.test/0"]["description"].startswith("CallbackTimeout")
+    assert len(log.begins["slow.test"]) <= 3
+    assert not Fetching.downloader.active
 
 
 def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -> None:
