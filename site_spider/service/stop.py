@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection
+from math import inf
 from types import FrameType
 from typing import Any, Final, NoReturn
 
@@ -190,12 +191,17 @@ class IdleClose:
         self._standstill_seconds = max(_SHORTEST_STANDSTILL_SECONDS, min(limit_seconds, _STANDSTILL_SECONDS))
         self._since = self._looked_at = 0.0
 
-    def is_over(self, now: float, counts: object, *, is_busy: bool, partitions: Collection[object]) -> bool:
-        """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended."""
+    def is_over(
+        self, now: float, counts: object, *, is_busy: bool, partitions: Collection[object], known_until: float = inf
+    ) -> bool:
+        """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended.
+
+        What came after `known_until` may not have been heard of.
+        """
         stood_still = now - self._looked_at > self._standstill_seconds  # and seeds may have come meanwhile
         self._looked_at = now
         # partitions of a process that died may have seeds
         if is_busy or stood_still or (counts, partitions) != self._before:
             self._before, self._since = (counts, partitions), now
         spare_seconds = 0.0 if partitions else _JOIN_SECONDS
-        return now - self._since >= self._limit_seconds + spare_seconds > spare_seconds
+        return min(now, known_until) - self._since >= self._limit_seconds + spare_seconds > spare_seconds

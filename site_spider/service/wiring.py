@@ -343,7 +343,7 @@ class Parts:
         waits = ledger.in_flight or len(self.room) or intake.is_away or intake.hands_over or self.tasks.have_work()
         is_busy = bool(waits) or not self.back_pressure.may_poll()
         counts, partitions = tuple(ledger.outcomes.values()), frozenset(ledger.partitions())
-        return self._idle.is_over(min(now, intake.looked_at), counts, is_busy=is_busy, partitions=partitions)
+        return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions, known_until=intake.looked_at)
 
     def unready(self) -> str:
         """Why no seed would be taken now; empty when one would. What is away comes back by itself."""

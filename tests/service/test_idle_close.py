@@ -46,6 +46,14 @@ def test_nothing_to_do_for_the_whole_time_is_over() -> None:
     assert not IdleClose(0).is_over(1e9, (), is_busy=False, partitions={1})
 
 
+def test_the_time_of_rest_begins_with_it_and_not_with_the_last_poll_before() -> None:
+    """Where each poll brings seeds, the last one that found nothing may be long ago."""
+    idle = IdleClose(10)
+    polls = {100: 100, 109: 100, 109.5: 109.4, 110: 109.9, 118.9: 118.8, 119.05: 118.95, 119.2: 119.1}
+    over = [idle.is_over(now, 0, is_busy=now <= 109, partitions={1}, known_until=poll) for now, poll in polls.items()]
+    assert over == [False] * 6 + [True]
+
+
 @pytest.mark.parametrize("limit_seconds", [0.1, 0.3, 1, 300])
 def test_a_process_that_looks_as_often_as_ever_has_not_stood_still(limit_seconds: float) -> None:
     """Also where the limit is shorter than the time between two looks."""
