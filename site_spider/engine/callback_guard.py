@@ -325,7 +325,8 @@ class SafeDownloader(Downloader):
     Where seeds are taken, politeness is decided in the frontier: what comes from there is downloaded
     at once, and its host is told when it is through. A slot's delay is only a number, which
     AutoThrottle changes and the frontier keeps to. What a pipeline or callback downloads by itself, as
-    FilesPipeline does, has slots of its own with the limits of its host; a robots.txt has none.
+    FilesPipeline does, has slots of its own with the limits that Scrapy's
+    settings give its host, not those of sources or robots.txt; a robots.txt itself has none.
     """
 
     def __init__(self, crawler: Crawler) -> None:

@@ -232,7 +232,7 @@ class SeedSpider(Spider):
         if self.page_texts is None or job is None:
             return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
-        merged = await self.page_texts.merged(result, job, self._stored.urls, is_in_scope=is_near)
+        merged = await self.page_texts.merged(result, job, self._look_ups.urls, is_in_scope=is_near)
         if merged is None:
             return result
         job.page = Job.NO_DOCUMENT  # of its own
@@ -249,7 +249,7 @@ class SeedSpider(Spider):
         return [] if again is None else [*(self._requests(near, anchor, job) if wants_links else ()), again]
 
     @cached_property
-    def _stored(self) -> known_items.LookUps:
+    def _look_ups(self) -> known_items.LookUps:
         return known_items.LookUps(self.crawler)  # opens nothing yet: feeds ask a spider for each attribute
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
@@ -273,7 +273,7 @@ class SeedSpider(Spider):
         if job is None or most is None:
             return found
         await known_items.begin(response, found, job, part_of(self.crawler, SeenDupeFilter))
-        return found if self._stored.items is None else await self._stored.items.cut(most, found, response, job)
+        return found if self._look_ups.items is None else await self._look_ups.items.cut(most, found, response, job)
 
     def parse_with_rules(
         self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True
