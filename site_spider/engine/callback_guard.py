@@ -353,7 +353,8 @@ class SafeDownloader(Downloader):
         key, slot = super()._get_slot(request, *arguments)
         if self._takes_seeds and not isinstance(slot, _Passage):
             slot = self.slots[key] = _Passage(_NO_LIMIT, float(slot.delay), slot.jitter)
-        if not self._takes_seeds or meta_keys.FOR_ROBOTS in request.meta or meta_keys.JOB in request.meta:
+        is_page = not self.goes_short_way and meta_keys.JOB in request.meta  # on the short way none comes here
+        if not self._takes_seeds or is_page or meta_keys.FOR_ROBOTS in request.meta:
             return key, slot
         name = f"{key} apart"  # no name of a host
         apart = self.slots.get(name)

@@ -83,10 +83,24 @@ class Fetching(SeedSpider):
         Fetching.downloader = self.crawler.engine.downloader
 
         async def fetch(number: int) -> Response:
-            wanted = Request(f"http://{response.url.split('/')[2]}/{number}")
+            wanted = Request(f"http://{response.url.split('/')[2]}/{number}", meta=self.meta_of_files(response))
             return await self.crawler.engine.download_async(wanted)
 
         yield {"statuses": [answer.status for answer in await asyncio.gather(*map(fetch, range(10, 16)))]}
+
+    def meta_of_files(self, response: Response) -> dict[str, Any]:
+        return {}
+
+
+class Copying(Fetching):
+    def meta_of_files(self, response: Response) -> dict[str, Any]:
+        return response.meta
+
+
+def test_the_limits_of_a_host_hold_for_files_with_the_meta_of_their_page(tmp_path: Path, log: Log) -> None:
+    crawl(tmp_path, seeds("slow.test", 1), Copying, DOWNLOAD_DELAY=1, DOWNLOAD_DELAY_JITTER=0)
+    assert len(log.begins["slow.test"]) == 7
+    assert min(log.gaps("slow.test")[1:]) >= 0.8
 
 
 @pytest.mark.parametrize("throttles", [False, True])
