@@ -298,7 +298,8 @@ class _Waiting(deque[tuple[Request, Deferred[Response]]]):
         while answer.called and self:  # its callback has timed out, say
             request, answer = super().popleft()
         self._transferring.add(request)
-        self._active.add(request)
+        if not answer.called:  # else fetch() has taken it away already
+            self._active.add(request)
         return request, answer
 
 
