@@ -173,6 +173,7 @@ class SeedService:
         self._forget_threads = ending.background.watch_threads()
         self._metrics = await serve_metrics(settings)
         stores = await self._stores(config)
+        ending.check()
         guard_reactor(self._crawler)
         self._parts = parts = Parts(self._crawler, config, stores, stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)

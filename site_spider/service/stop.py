@@ -146,6 +146,11 @@ class Ending:
         self._set_exit_code(code)
         raise CloseSpider("cannot_start")
 
+    def check(self) -> None:
+        """Raises CloseSpider when the crawl is closing: what its start opened from now on nobody would close."""
+        if self._closing is not None:
+            raise CloseSpider("failed")
+
     def fail(self, error: BaseException) -> None:
         """The crawl cannot go on: close it, with an exit code that has it started again."""
         code = exit_code_of(error, EXIT_SOFTWARE)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -25,6 +26,7 @@ from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download import proxies as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background, Turns
 from site_spider.errors import EXIT_SOFTWARE
+from site_spider.service.service import SeedService
 from site_spider.service.stop import Ending
 from tests.in_process.engine import crawl
 from tests.intake.test_deaths import committed
@@ -137,6 +139,24 @@ def test_what_fails_while_the_crawl_opens(
 
     monkeypatch.setattr("site_spider.service.service.Parts", build)
     assert_crawl_fails()
+
+
+def test_a_crawl_that_has_failed_before_it_opens_its_parts_opens_none(
+    monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
+) -> None:
+    find, made = SeedService._stores, Mock()
+
+    async def stores(service: SeedService, config: Any) -> Any:
+        found = await find(service, config)
+        service._ending.fail(Bug("in the background"))
+        while service._crawler.crawling and service._crawler.engine.spider is not None:
+            await asyncio.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(SeedService, "_stores", stores)
+    monkeypatch.setattr("site_spider.service.service.Parts", made)
+    assert_crawl_fails()
+    assert not made.called
 
 
 def test_what_follows_the_file_of_proxies(
