@@ -82,7 +82,7 @@ class Job:
     @property
     def is_link(self) -> bool:
         """Whether a page led to it, in this process or before it was sent on."""
-        return self.parent is not None or (self.seed.is_link and is_of_link(self.seed, self.entry.message.headers))
+        return self.parent is not None or is_of_link(self.seed, self.entry.message.headers)
 
     def __getattr__(self, name: str) -> str:
         """The `url_id` of a link, most of which wait in another form and are never asked for it."""

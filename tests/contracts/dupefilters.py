@@ -17,7 +17,7 @@ from scrapy.settings import Settings
 from scrapy.utils.defer import deferred_to_future
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Partition
+from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.ledger.completion import Job
 from site_spider.ledger.ledger import SeedInFlight
@@ -44,6 +44,7 @@ class Seed:
         partition = Partition("seeds", 0)
         value = b'{"url": "http://host.test/seed"}'
         self.entry = SeedInFlight(partition, next(_offsets), 1)
+        self.entry.message = Message(partition, self.entry.offset, None, value)
         self.entry.reads(parse_seed(value))
         self.job = Job(Request("http://host.test/seed"), self.entry)
 

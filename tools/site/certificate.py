@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
 _signer = x509.AuthorityKeyIdentifier.from_issuer_public_key
-FOR_SIGNING = x509.KeyUsage(
+_FOR_SIGNING = x509.KeyUsage(
     key_cert_sign=True,
     crl_sign=True,
     **dict.fromkeys(("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"), False),
@@ -72,7 +72,7 @@ def signed(
         .add_extension(_signer((by.key if by else key).public_key()), critical=False)
     )
     if is_authority:
-        builder = builder.add_extension(FOR_SIGNING, critical=True)
+        builder = builder.add_extension(_FOR_SIGNING, critical=True)
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     for extension in more:
