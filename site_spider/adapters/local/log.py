@@ -268,10 +268,10 @@ _KEPT_SECONDS = 60.0  # a reader that is behind, but not so far, sees every reco
 _TOMBSTONE_SECONDS = 3_600.0  # who stands still for longer may miss that a key was deleted
 
 # of each key the latest; and of one that was deleted nothing, once its tombstone alone is left
-_SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL AND timestamp_ms < ?3
-    AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key)"""
-_DELETED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND value IS NULL AND timestamp_ms < ?3
-    AND key IN (SELECT key FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key HAVING count(*) = 1)"""
+_SUPERSEDED = """DELETE FROM messages WHERE id >= ? AND id < ? AND key IS NOT NULL AND timestamp_ms < ?
+    AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ? AND id < ? GROUP BY key)"""
+_DELETED = """DELETE FROM messages WHERE id >= ? AND id < ? AND value IS NULL AND timestamp_ms < ?
+    AND key IN (SELECT key FROM messages WHERE id >= ? AND id < ? GROUP BY key HAVING count(*) = 1)"""
 
 
 class LocalTopicReader(TopicReader):
@@ -330,7 +330,7 @@ class LocalTopicReader(TopicReader):
             for identifier, _, end in partitions_of(self._file, self._topic):
                 bounds = message_id(identifier, 0), message_id(identifier, end)
                 for statement, seconds in ((_SUPERSEDED, _KEPT_SECONDS), (_DELETED, _TOMBSTONE_SECONDS)):
-                    connection.execute(statement, (*bounds, int((now - seconds) * 1000)))
+                    connection.execute(statement, (*bounds, int((now - seconds) * 1000), *bounds))
 
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work

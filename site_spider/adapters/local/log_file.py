@@ -115,9 +115,9 @@ _LONGEST_PAUSE_SECONDS = 60.0
 _PAUSE_SHARE = 0.1  # of the time that messages are kept
 
 _LOWEST = """SELECT min(next_offset) FROM (
-    SELECT next_offset FROM positions WHERE partition_id = ?1 UNION ALL
-    SELECT 0 FROM members WHERE topic = (SELECT topic FROM partitions WHERE id = ?1)
-        AND consumer_group NOT IN (SELECT consumer_group FROM positions WHERE partition_id = ?1))"""
+    SELECT next_offset FROM positions WHERE partition_id = ? UNION ALL
+    SELECT 0 FROM members WHERE topic = (SELECT topic FROM partitions WHERE id = ?)
+        AND consumer_group NOT IN (SELECT consumer_group FROM positions WHERE partition_id = ?))"""
 _DELETE = (
     "DELETE FROM messages WHERE id IN "
     "(SELECT id FROM messages WHERE id >= ? AND id < ? AND timestamp_ms < ? ORDER BY id LIMIT ?)"
@@ -142,7 +142,7 @@ class LogRetention:
             self._look_at = runtime.monotonic() + self._pause_seconds
 
     def _forget(self, partition_id: int) -> int:
-        [(lowest,)] = self._file.query(_LOWEST, (partition_id,))
+        [(lowest,)] = self._file.query(_LOWEST, (partition_id,) * 3)
         if not lowest:
             return 0
         before_ms = int((runtime.time() - self._keep_seconds) * 1000)
