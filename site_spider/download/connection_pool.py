@@ -23,7 +23,6 @@ from contextvars import Context
 from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
-from scrapy.core.downloader.handlers.http11 import TunnelError  # RETRY_EXCEPTIONS names it: a crawl has it anyway
 from scrapy.exceptions import CannotResolveHostError
 
 from site_spider import runtime
@@ -380,6 +379,8 @@ class _Tunnel(asyncio.Protocol):
             self._transport.abort()
 
     def _refuse(self, said: dict[str, Any] | None) -> None:
+        from scrapy.core.downloader.handlers.http11 import TunnelError  # noqa: PLC0415 - see failures.TunnelError
+
         if not self.opened.done():
             shown = bytes(self._said[:_SHOWN_BYTES]) if said is None else said
             where = f"{self._proxy.host}:{self._proxy.port} [{shown!r}]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -42,6 +41,7 @@ from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.frontier.priority_queue import PROXY_LEVEL
 from site_spider.ledger.completion import Job, job_of
 from site_spider.results.document import describe_status
+from site_spider.results.failures import TunnelError
 
 logger = logging.getLogger(__name__)
 
@@ -287,12 +287,6 @@ def route_of(request: Request) -> Route | None:
     return route if isinstance(route, Route) and route.job is job_of(request) else None
 
 
-def _is_of_tunnel(error: object) -> bool:
-    """Nobody has raised one where its module was not loaded, which takes 0.2 s of CPU."""
-    http11 = sys.modules.get("scrapy.core.downloader.handlers.http11")
-    return http11 is not None and isinstance(error, http11.TunnelError)
-
-
 def proxied_by(request: Request) -> str | None:
     """The proxy that the answer to a request came through, without credentials."""
     route = route_of(request)
@@ -426,7 +420,7 @@ def _judged(error: Exception) -> tuple[ProxyOutcome, str]:
     if isinstance(error, DownloadConnectionRefusedError | CannotResolveHostError):
         return ProxyOutcome.FAILED, "cannot be connected to"
     status = _tunnel_status(error)
-    if status is not None or _is_of_tunnel(error):
+    if status is not None or isinstance(error, TunnelError):
         return _judged_by_tunnel(status)
     if isinstance(error, ResponseDataLossError):
         return ProxyOutcome.ANSWERED, "brought a part of the answer"
@@ -445,7 +439,7 @@ def _judged_by_tunnel(status: int | None) -> tuple[ProxyOutcome, str]:
 
 def _tunnel_status(error: Exception) -> int | None:
     """What a proxy has answered to CONNECT, as the handlers tell it."""
-    if _is_of_tunnel(error):
+    if isinstance(error, TunnelError):
         found = _TUNNEL_STATUS.search(str(error))
         return None if found is None else int(found[1])
     status = getattr(error.__cause__, "status", None)

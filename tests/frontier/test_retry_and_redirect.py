@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from scrapy import Request
+from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
@@ -66,6 +67,7 @@ def test_an_own_exception_has_the_limit_of_what_it_is() -> None:
 
 
 REFUSED, TIMEOUT, UNKNOWN = (DownloadConnectionRefusedError(), DownloadTimeoutError("slow"), CannotResolveHostError())
+TUNNEL = TunnelError("closed")
 
 
 class Script:
@@ -133,17 +135,17 @@ def test_an_error_whose_body_cannot_be_unpacked_is_one_by_its_status(tmp_path: P
 
 def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
     answers: dict[str, list[int | Exception]] = {"/404": [404], "/500": [500], "/503": [503], "/own": [503]}
-    answers |= {"/timeout": [TIMEOUT], "/refused": [REFUSED], "/by-itself": [503, 404, 503]}
+    answers |= {"/timeout": [TIMEOUT], "/refused": [REFUSED], "/by-itself": [503, 404, 503], "/tunnel": [TUNNEL]}
     answers |= {"/shared": [503, REFUSED]}  # for a reason without a limit of its own
     for path, said in answers.items():
         script.has(path, *said)
-    limits = '{"404": 1, "500": 0, "503": 3, "TimeoutError": 0}'
+    limits = '{"404": 1, "500": 0, "503": 3, "TimeoutError": 0, "TunnelError": 1}'
     seeds = [seed(path) for path in answers if path != "/own"]
     settings = {"RETRY_TIMES": 2, "SITE_RETRY_PAUSE_SECONDS": 0.01, "SITE_RETRY_TIMES_BY_REASON": limits}
     found = crawl(tmp_path, [*seeds, seed("/own", max_retry_times=1)], **settings)
     tries = {path: len(moments) for path, moments in script.moments.items()}
     of_mixed = {"/by-itself": 5, "/shared": 3}
-    assert tries == {"/404": 2, "/500": 1, "/503": 4, "/timeout": 1, "/refused": 3, "/own": 2, **of_mixed}
+    assert tries == {"/404": 2, "/500": 1, "/503": 4, "/timeout": 1, "/refused": 3, "/own": 2, "/tunnel": 2, **of_mixed}
     assert found.documents["/503"]["retries"] == 3
 
 
