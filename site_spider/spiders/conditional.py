@@ -234,9 +234,9 @@ class ConditionalFetch:
             is_needed = says_noindex or self._was_dropped(known) or _is_earlier_attempt(known, job)
             checked = checked._replace(unchanged=not is_needed, is_for_body=is_needed and not follows)
         request.meta[meta_keys.CHECKED] = checked
-        if checked.unchanged and not request.meta.get("follow_unchanged"):
+        if checked.is_for_body or (checked.unchanged and not request.meta.get("follow_unchanged")):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
-        elif not (job.is_link or checked.is_for_body) and (dupefilter := part_of(self._crawler, SeenDupeFilter)):
+        elif not job.is_link and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
             dupefilter.has_changed(request, job)
         return response
 

@@ -394,14 +394,28 @@ class SeedSpider(Spider):
 
     @gives_page_result
     async def unchanged(self, response: Response) -> list[Any]:
-        """A page that is what it was: its check is all that is written, and no link is followed."""
+        """A page that is what it was: its check, or all for its body, is written, and no link is followed."""
         assert response.request is not None
         job = job_of(response.request)
         result = self._result(response.request, job)
-        describe_check(result, response)
-        result.response_size = len(response.body) or None  # that of the stored one, if it came again
-        _anchor_host(response, job)
+        anchor = _anchor_host(response, job)
+        if is_for_body(response.request):
+            result = await self._whole(result, response, job, anchor)
+        else:
+            describe_check(result, response)
+            result.response_size = len(response.body) or None  # that of the stored one, if it came again
         return [*given_by(self, result, job), *self._robots_of_hosts(job, response.url)]
+
+    async def _whole(self, result: Result, response: Response, job: Job | None, anchor: str) -> Result:
+        """What `parse` says of a page, without its links and items."""
+        assert response.request is not None
+        await self._turn(response)
+        await self._describe(result, response, job)
+        listed = listed_in(response.request, job)
+        if self.sitemaps.are_read and self._wants_links(response, job, listed):
+            sitemap, _ = await self._read_sitemap(response, result, listed)
+            result.add_note(sitemap.note)
+        return await self._merged(result, job, anchor)
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.
@@ -503,8 +517,6 @@ class SeedSpider(Spider):
         depth = response.request.meta.get("depth", 0)
         is_file = bool(listed) and is_listing(listed)
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
-            return False
-        if is_for_body(response.request):
             return False
         said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")
         if not 200 <= response.status < 300 or (said and forbids(directives(said), "nofollow")):

@@ -178,6 +178,31 @@ def test_a_body_that_was_not_kept_for_want_of_time_is_stored_by_the_next_check(
     assert WORDS in by_path(crawl(tmp_path, seeds, **how))["/b"]["body"]
 
 
+def test_a_check_for_the_body_alone_calls_no_callback_of_ones_own(tmp_path: Path) -> None:
+    """As any of an unchanged page. A link to the page itself had it fetched again, as its own parent."""
+
+    def parse(_: SeedSpider, response: Response) -> Any:
+        yield {"title": "of the callback"}
+        yield response.follow("/a")
+
+    own = type("Own", (SeedSpider,), {"name": "own", "parse": parse})
+    serve("/a", "<a href=/a>", X_Robots_Tag="noindex")
+    crawls = [run(tmp_path, seed("/a", if_changed=True), spider=own, SITE_NOINDEX="drop_body") for _ in range(3)]
+    assert [crawled.stats["downloader/request_count"] for crawled in crawls] == [1, 1, 1]
+    assert [crawled.stats.get("item_scraped_count") for crawled in crawls] == [1, None, None]
+    first, last = (by_path(crawled)["/a"] for crawled in (crawls[0], crawls[-1]))
+    changed = {name for name in first if first[name] != last[name]}
+    assert changed == {"checked_at", "fetched_at", "next_at", "interval_s"}
+
+
+def test_a_check_for_the_body_of_a_sitemap_says_of_it_what_was_said(tmp_path: Path) -> None:
+    serve("/a", "<urlset><url><loc>/b</loc></url><a", X_Robots_Tag="noindex")
+    told = {"SITE_NOINDEX": "drop_body", "SITE_SITEMAPS": "seed"}
+    first, last = (by_path(run(tmp_path, seed("/a", if_changed=True), **told))["/a"] for _ in range(2))
+    assert (first["links_out"], "broke" in first["page_notes"]) == (1, True)
+    assert {name: last[name] for name in PAGE_FIELDS} == {name: first[name] for name in PAGE_FIELDS}
+
+
 @pytest.mark.parametrize("text", ["off", "plain"])
 def test_a_calendar_whose_bodies_are_not_kept_is_a_trap_as_well(tmp_path: Path, text: str) -> None:
     """Its days differ in their dates alone, which nothing that is kept says."""
