@@ -222,7 +222,9 @@ class SeedService:
         return stores
 
     async def _start(self, parts: Parts) -> None:
+        self._ending.check()  # it may have failed while its parts opened
         await parts.show()
+        self._ending.check()
         background = self._ending.background
         parts.tasks.start()
         parts.intake.start()

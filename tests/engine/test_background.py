@@ -28,6 +28,7 @@ from site_spider.engine.background import THREAD_PREFIX, Background, Turns
 from site_spider.errors import EXIT_SOFTWARE
 from site_spider.service.service import SeedService
 from site_spider.service.stop import Ending
+from site_spider.service.wiring import Parts
 from tests.in_process.engine import crawl
 from tests.intake.test_deaths import committed
 
@@ -157,6 +158,25 @@ def test_a_crawl_that_has_failed_before_it_opens_its_parts_opens_none(
     monkeypatch.setattr("site_spider.service.service.Parts", made)
     assert_crawl_fails()
     assert not made.called
+
+
+@pytest.mark.parametrize("last", [(SeedService, "_start"), (Parts, "show")])
+def test_a_crawl_that_fails_while_its_parts_open_takes_no_seeds(
+    last: tuple[type, str], monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
+) -> None:
+    """It joined its group behind its end, with nobody to leave it."""
+    last_of_all, joined = getattr(*last), Mock()
+
+    async def fails(*arguments: Any) -> None:
+        endings[0].fail(Bug("in the background"))
+        await last_of_all(*arguments)
+
+    endings: list[Ending] = []
+    monkeypatch.setattr(Ending, "check", lambda ending, check=Ending.check: endings.append(ending) or check(ending))
+    monkeypatch.setattr(*last, fails)
+    monkeypatch.setattr("site_spider.service.wiring.Intake.start", joined)
+    assert_crawl_fails()
+    assert not joined.called
 
 
 def test_what_follows_the_file_of_proxies(
