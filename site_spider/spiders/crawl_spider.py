@@ -400,13 +400,13 @@ class SeedSpider(Spider):
         result = self._result(response.request, job)
         anchor = _anchor_host(response, job)
         if is_for_body(response.request):
-            result = await self._whole(result, response, job, anchor)
+            result = await self._result_for_body(result, response, job, anchor)
         else:
             describe_check(result, response)
             result.response_size = len(response.body) or None  # that of the stored one, if it came again
         return [*given_by(self, result, job), *self._robots_of_hosts(job, response.url)]
 
-    async def _whole(self, result: Result, response: Response, job: Job | None, anchor: str) -> Result:
+    async def _result_for_body(self, result: Result, response: Response, job: Job | None, anchor: str) -> Result:
         """What `parse` says of a page, without its links and items."""
         assert response.request is not None
         await self._turn(response)
