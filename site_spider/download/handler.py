@@ -176,7 +176,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        settings = crawler.settings
+        settings, spider = crawler.settings, crawler.spider
         most_of_server = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN")
         self._wires = ConnectionPool(
             TlsClient(tls_context(settings), most_of_server),
@@ -184,8 +184,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
             most_idle_of_server=most_of_server,
         )
-        self._most_bytes = options.integer(settings, "DOWNLOAD_MAXSIZE")
-        self._warn_bytes = options.integer(settings, "DOWNLOAD_WARNSIZE")
+        self._most_bytes = getattr(spider, "download_maxsize", options.integer(settings, "DOWNLOAD_MAXSIZE"))
+        self._warn_bytes = getattr(spider, "download_warnsize", options.integer(settings, "DOWNLOAD_WARNSIZE"))
         self._fails_on_loss = options.boolean(settings, "DOWNLOAD_FAIL_ON_DATALOSS")
         self._bind_address = settings.get("DOWNLOAD_BIND_ADDRESS")
         self._logs_tls = options.boolean(settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING")

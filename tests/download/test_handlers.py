@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, Spider
 
 from site_spider.download.handler import plan_of
 from tests.download.handler_trials import certificate, download, handling, listening, said_by
@@ -166,6 +166,13 @@ async def test_an_odd_answer_on_a_kept_connection_is_asked_for_again() -> None:
     assert [outcome["body"] for outcome in outcomes] == ["<p>page"] * 3
     assert server.connections == 3
     assert [b"Connection: close" in sent for sent in server.received] == [False, False, True, True]
+
+
+async def test_the_limit_of_a_spider_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scrapy has a setting for it now, and still reads the attribute."""
+    monkeypatch.setattr(Spider, "download_maxsize", 6, raising=False)
+    (outcome,) = await outcomes_of(RawServer(Case()), Request("http://a/"))
+    assert outcome["error"] == "DownloadCancelledError"
 
 
 async def test_what_tls_agreed_on_is_logged_where_it_is_wanted(
