@@ -30,6 +30,7 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Headers, Response
 from twisted.python.failure import Failure
+from twisted.web.http_headers import Headers as SentHeaders
 
 from site_spider import options, runtime
 from site_spider.contracts.sink import Exchange
@@ -379,4 +380,5 @@ def _request_lines(headers: Headers) -> bytes:
 def _line(name: bytes, value: bytes) -> bytes:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a header line")
-    return b"%s: %s\r\n" % (name, _VALUE_END.sub(b" ", value))
+    ((spelled, _),) = SentHeaders({name: ()}).getAllRawHeaders()  # DNT and TE, say, as Scrapy's handler sends them
+    return b"%s: %s\r\n" % (spelled, _VALUE_END.sub(b" ", value))

@@ -100,7 +100,7 @@ PLAIN = {
     "no path": Case(path=""),
     "a query without a path": Case(path="?a=b"),
     "signs in the path": Case(path="/%C3%A9/a%20b/'(x)*!~|/..?q=%zz&x=[]{}"),
-    "headers of the request": Case(headers={"X-A": ["1", "2"], "User-Agent": "me", "Accept": "*/*"}),
+    "headers of the request": Case(headers={"X-A": ["1", "2"], "User-Agent": "me", "DNT": "1", "X-a_b": "c"}),
     "a host of the request's own": Case(headers={"Host": "other.test"}),
     "a Proxy-Authorization header": Case(headers={"Proxy-Authorization": "Basic secret"}),
     "TLS": Case(tls=True, closes=False, times=2, settings={"DOWNLOAD_VERIFY_CERTIFICATES": False}),
