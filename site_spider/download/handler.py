@@ -154,7 +154,7 @@ _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
     r"(https?)://([!$-.0-9;=A-Z_a-z~]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
 )
-_METHOD = _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE_END = re.compile(rb"[\x00\r\n]+")
 _NOT_COPIED = frozenset((b"Content-Length", b"Transfer-Encoding", b"Proxy-Authorization"))
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "DELETE", "TRACE"))
@@ -378,7 +378,5 @@ def _request_lines(headers: Headers) -> bytes:
 
 @lru_cache(maxsize=1_000)
 def _line(name: bytes, value: bytes) -> bytes:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a header line")
-    ((spelled, _),) = SentHeaders({name: ()}).getAllRawHeaders()  # DNT and TE, say, as Scrapy's handler sends them
+    ((spelled, _),) = SentHeaders({name: ()}).getAllRawHeaders()  # DNT and TE, say; InvalidHeaderName is a ValueError
     return b"%s: %s\r\n" % (spelled, _VALUE_END.sub(b" ", value))
