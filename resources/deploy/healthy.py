@@ -15,7 +15,7 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - co
 
 def main() -> int:
     """The exit code."""
-    host, _, port = os.environ.get("SITE_METRICS_ADDRESS", "").rpartition(":")
+    host, _, port = os.environ.get("SITE_METRICS_ADDRESS", "").strip("'\"").rpartition(":")  # docker hands quotes on
     host = host.strip("[]")
     try:
         connection = HTTPConnection(_ANY.get(host, host), int(port), timeout=_SECONDS)
