@@ -117,9 +117,10 @@ supervise() {
     options+=("--setup-tries=$setup_tries" "--stop-limit-seconds=$stop_limit_seconds")
     [[ -z $scale ]] || options+=("--scale=$scale")
     [[ $until_done == no ]] || options+=(--until-done)
-    [[ -z $concurrency ]] || given+=(-s "CONCURRENT_REQUESTS=$concurrency")
-    [[ -z $topic ]] || given+=(-s "SITE_SEED_TOPIC=$topic")
-    [[ -z $group ]] || given+=(-s "SITE_CONSUMER_GROUP=$group")
+    # variables of the environment are read by each process, as by every command
+    [[ -z $concurrency || $concurrency == "${CONCURRENT_REQUESTS-}" ]] || given+=(-s "CONCURRENT_REQUESTS=$concurrency")
+    [[ -z $topic || $topic == "${SITE_SEED_TOPIC-}" ]] || given+=(-s "SITE_SEED_TOPIC=$topic")
+    [[ -z $group || $group == "${SITE_CONSUMER_GROUP-}" ]] || given+=(-s "SITE_CONSUMER_GROUP=$group")
     exec "$python" -I -S "$here/lib/supervisor.py" "${options[@]}" -- "${given[@]}" "${scrapy_options[@]}"
 }
 

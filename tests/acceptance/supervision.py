@@ -69,13 +69,13 @@ class Script:
         (self.folder / "plan-crawl").write_text(crawl)
         (self.folder / "plan-progress").write_text(progress)
 
-    def edit(self, **defaults: int) -> None:
+    def edit(self, **defaults: int | str) -> None:
         """Use a copy in which these stand at the top."""
         self.script = self.folder / "task_shell" / SCRIPT.name
         shutil.copytree(SCRIPT.parent, self.script.parent)
         text = self.script.read_text()
         for name, value in defaults.items():
-            text, count = re.subn(rf"^{name}=\d+", f"{name}={value}", text, flags=re.MULTILINE)
+            text, count = re.subn(rf"^{name}=\d*", f"{name}={value}", text, flags=re.MULTILINE)
             assert count == 1
         self.script.write_text(text)
 

@@ -38,10 +38,11 @@ def test_options_become_settings_of_every_process_and_a_signal_stops_each_gracef
 
 
 def test_without_options_the_settings_decide_and_ctrl_c_is_a_stop(script: Script) -> None:
-    """An environment variable is no option, but wins over the defaults of the script."""
-    running = script.start(SITE_SEED_TOPIC="from-environment")
+    """An environment variable is no option: each process reads it, and takes quotes away, as every command does."""
+    script.edit(default_topic="edited", default_group="edited")
+    running = script.start(SITE_SEED_TOPIC="'news'", CONCURRENT_REQUESTS='"5"')
     [start] = script.wait_for_starts(1)
-    assert start.arguments[2:] == ["-s", "SITE_SEED_TOPIC=from-environment"]
+    assert start.arguments[2:] == ["-s", "SITE_CONSUMER_GROUP=edited"]
     running.send_signal(signal.SIGINT)
     assert finish(running) == (0, "")
     assert [words[2] for words in script.journal("signal")] == ["SIGTERM"]
