@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -15,12 +16,19 @@ import scrapy
 from site_spider.errors import ConfigError
 
 _PACKAGE: Final = Path(__file__).resolve().parent
+_TEMPORARY: Final = Path("/tmp")  # noqa: S108 - what is put there is looked at
 _FOLDERS: Final = (_PACKAGE / "_resources", _PACKAGE.parent / "resources")
 
 
 def resource(name: str) -> Path:
     """The folder or file of this name, as `elasticsearch`; its place in the package when there is none."""
     return next((folder / name for folder in _FOLDERS if (folder / name).exists()), _FOLDERS[0] / name)
+
+
+def temporary_folder() -> Path:
+    """The usual one, also while the disk is full: `tempfile` takes the first that it can write to."""
+    named = Path(os.environ.get("TMPDIR") or _TEMPORARY)
+    return named if named.is_dir() else _TEMPORARY
 
 
 @cache

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog, name_of
 from site_spider.errors import SiteSpiderError
 from site_spider.observe.snapshot import MOST_HOSTS, Snapshot, Watched, snapshot
+from site_spider.resources import temporary_folder
 
 # --- The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter -----
 
@@ -34,7 +34,7 @@ def folders() -> Iterator[Path]:
     """Where to put one, and where to look for all."""
     if own := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(own) / "site_spider"
-    yield Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
+    yield temporary_folder() / f"site_spider-{os.getuid()}"
 
 
 def new_path() -> Path:

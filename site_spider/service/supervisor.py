@@ -24,7 +24,6 @@ import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -431,7 +430,7 @@ def _folders() -> Iterator[Path]:
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))  # noqa: PTH111 - raises nothing
     if home.is_absolute():
         yield home / "site_spider-control"
-    yield Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}-control"
+    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"site_spider-{os.getuid()}-control"  # noqa: S108 - looked at
 
 
 def _is_own(folder: Path) -> bool:

@@ -17,6 +17,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
+from site_spider.adapters.kafka.member_name import default_folder
 from site_spider.commands import frontier as command
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
@@ -24,6 +25,8 @@ from site_spider.observe import frontier_socket as frontier_sockets
 from site_spider.observe import snapshot as observed
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.catalogue import exposition
+from site_spider.service.supervisor import ScaleControl
+from tests.adapters.local.test_log import full
 from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -31,7 +34,6 @@ from tests.in_process.engine import Crawled, crawl, page
 
 @pytest.fixture(autouse=True)
 def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "no-such-folder"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # for commands: other crawls may run on this machine
@@ -214,6 +216,9 @@ def test_a_folder_of_others_is_not_used(
     tmp_path: Path, sockets: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that others may write to, a link, another user's, or one whose name is too long."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
     if name == "open":
         sockets.mkdir()
         sockets.chmod(0o777)
@@ -226,13 +231,26 @@ def test_a_folder_of_others_is_not_used(
         sockets.mkdir(mode=0o700)
         os.chown(sockets, 12345, -1)
     else:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
     with pytest.raises(OSError, match=r"not this user's alone|too long a name"):
         frontier_sockets.new_path()
     assert not frontier_sockets.running()
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # a socket's name has 107 bytes at most
-        monkeypatch.setattr("tempfile.gettempdir", lambda: short)
+        monkeypatch.setenv("TMPDIR", short)
         assert frontier_sockets.new_path().parent == Path(short) / f"site_spider-{os.getuid()}"
+
+
+def test_a_full_disk_hides_no_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the folders for temporary files, `tempfile` takes the first that it can write to."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    path = frontier_sockets.new_path()
+    path.touch()
+    monkeypatch.setattr(tempfile, "tempdir", None)  # as in a new process
+    with full(tmp_path):
+        assert frontier_sockets.running() == {path: os.getpid()}
+        assert default_folder() == path.parent
+        monkeypatch.setenv("XDG_STATE_HOME", "/proc")
+        assert ScaleControl(["key"]).claim() is None
 
 
 def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Path) -> None:

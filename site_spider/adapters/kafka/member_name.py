@@ -14,12 +14,12 @@ import logging
 import os
 import re
 import socket
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from site_spider.adapters.files import check_own_folder, locked
+from site_spider.resources import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def default_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "site_spider"
-    temporary = Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
+    temporary = temporary_folder() / f"site_spider-{os.getuid()}"
     with suppress(FileNotFoundError):
         try:
             check_own_folder(temporary)

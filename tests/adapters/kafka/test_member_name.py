@@ -121,7 +121,7 @@ def test_a_folder_that_another_user_made_first_is_not_used(tmp_path: Path, monke
     home = tmp_path / "home"
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     theirs = tmp_path / f"site_spider-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     theirs.symlink_to(tmp_path / "elsewhere")
