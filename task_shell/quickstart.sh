@@ -52,16 +52,18 @@ choose_parts() {
     if [[ ${SITE_DUPEFILTER:-} == redis ]]; then export SITE_DUPEFILTER=memory; fi
     unset SITE_ELASTICSEARCH_HOSTS_FILE SITE_REDIS_URL_FILE # they would count more
     umask 077 # seeds carry cookies, and the log names what was crawled
-    mkdir -p data
-    chmod 700 data
-    exec 7<data
-    flock -n 7 || die "another quickstart is running in $project"
+    local folder=${SITE_DATA_DIR:-data}
+    [[ $folder == /* ]] || folder=$project/$folder
+    mkdir -p "$folder"
+    exec 7<"$folder"
+    flock -n 7 || die "another quickstart is running in $folder"
     if [[ -z ${SITE_DATA_DIR:-} ]]; then
-        is_fresh=yes
-        export SITE_DATA_DIR=$fresh
+        is_fresh=yes folder=$fresh
+        chmod 700 data
         rm -rf "$fresh"
+        mkdir "$fresh"
     fi
-    mkdir -p "$SITE_DATA_DIR"
+    export SITE_DATA_DIR=$folder
 }
 
 # take_place: what the run before left is removed only now, when there is something to crawl instead

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -72,6 +74,20 @@ def test_a_file_without_a_seed_removes_nothing(tmp_path: Path) -> None:
         assert not left.parent.with_name("quickstart.new").exists()
     finally:
         left.unlink(missing_ok=True)
+
+
+def test_data_of_ones_own_may_be_anywhere_and_waits_for_no_other(tmp_path: Path) -> None:
+    """In a project that is read-only, say, or where another quickstart runs; its name may be like an option."""
+    (tmp_path / "bad").write_text("no seed\n")
+    (ROOT / "data").mkdir(exist_ok=True)
+    descriptor = os.open(ROOT / "data", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        ran = quickstart(tmp_path, "bad", SITE_DATA_DIR="-own")
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(ROOT / "-own", ignore_errors=True)
+    assert (ran.returncode, "no line of 'bad' could be used" in ran.stderr) == (1, True), ran.stderr
 
 
 def test_a_wrong_argument_is_said_before_anything_is_done(tmp_path: Path) -> None:
