@@ -124,6 +124,15 @@ class Supervisor:
             self._control.claim()  # another one may have ended
         return self._exit_code
 
+    def _bury_orphans(self) -> None:
+        """What crawlers that are gone have left comes to the first process of a container."""
+        own = {process.pid for process in self._running()}
+        with contextlib.suppress(ChildProcessError):  # there is no child
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in own:
+                    return
+                os.waitpid(ended.si_pid, 0)
+
     def _has_something(self) -> bool:
         if self._is_stopping:
             return bool(self._running())
@@ -155,6 +164,7 @@ class Supervisor:
         for slot in list(self._slots.values()):
             if slot.process is not None and (code := slot.process.poll()) is not None:
                 self._ended(slot, code if code >= 0 else 128 - code)
+        self._bury_orphans()
         now = time.monotonic()
         for slot in list(self._slots.values()):
             if not self._is_stopping and slot.begins_at is not None and slot.begins_at <= now:

@@ -22,6 +22,7 @@ from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE
 from site_spider.service import supervisor
 from site_spider.service.check import check_crawl
 from tests.commands import project
+from tools.deployment.deployment import wait_until
 
 
 class Became(Exception):
@@ -265,4 +266,27 @@ def test_a_hangup_that_nohup_has_ignored_ends_nothing(tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             running.wait(2)
         running.terminate()
+    assert running.returncode == 0
+
+
+_FIRST = """
+import ctypes, sys
+from site_spider.service import supervisor
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+sys.exit(supervisor.main(sys.argv[1:]))
+"""
+
+
+def test_the_first_process_of_a_container_buries_what_crawlers_leave(tmp_path: Path) -> None:
+    """An orphan comes to it: one that has ended would keep its number for ever."""
+    words = ["--program=sh", "--program=-c", "--program=(sleep 0.1 & echo $!); exec sleep 99"]
+    own = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", _FIRST, *words], env=own, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        orphan = Path("/proc") / running.stdout.readline().decode().strip()
+        try:
+            wait_until(lambda: not orphan.exists(), 60, "the end of the orphan")
+        finally:
+            running.terminate()
     assert running.returncode == 0
