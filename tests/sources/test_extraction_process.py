@@ -103,6 +103,21 @@ async def test_a_process_that_cannot_be_started_is_no_page_s_fault(monkeypatch: 
         await extractor.close()
 
 
+def test_it_works_within_a_lower_limit_of_memory_than_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ulimit -v` sets one, or LimitAS= of systemd: only root may raise it."""
+    limit, serve = Mock(side_effect=[ValueError("not allowed to raise maximum limit"), None]), Mock()
+    monkeypatch.setattr(worker, "resource", Mock(setrlimit=limit))
+    monkeypatch.setattr(worker, "signal", Mock())
+    monkeypatch.setattr(worker, "serve", serve)
+    ours, theirs = socket.socketpair()
+    with ours, theirs.makefile() as given:
+        theirs.close()
+        monkeypatch.setattr(worker.sys, "stdin", given)
+        worker.main()
+        serve.call_args.args[0].detach()
+    assert limit.call_count == 2
+
+
 def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
     source = parse_source(SOURCE, Path("a.yaml"))
 
