@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
@@ -127,7 +128,8 @@ class RateLine(LogStats):
         if self._saying is None or not self._saying.is_alive():
             said = (self.pages, self.prate, self.items, self.irate)
             self._saying = runtime.Thread(target=self._say, args=(group, *said), name="site-rate-line", daemon=True)
-            self._saying.start()
+            with suppress(RuntimeError):  # for want of threads
+                self._saying.start()
 
     def calculate_stats(self) -> None:
         """As Scrapy's, whose items are also the results of pages."""

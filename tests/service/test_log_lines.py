@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from unittest.mock import Mock
 
@@ -145,6 +145,18 @@ def test_a_line_that_is_left_out_does_not_double_the_rate_of_the_next(
     assert [line.partition(", ")[0] for line in said] == [
         "Crawled 10 pages (at 10 pages/min)", "Crawled 30 pages (at 10 pages/min)",
     ]  # fmt: skip
+
+
+def test_want_of_threads_costs_a_line_and_not_all_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a limit of them (ulimit -u, TasksMax=): Scrapy's loop ends with the first exception."""
+    monkeypatch.setattr(log_lines, "part_of", lambda _crawler, kind: Mock() if kind is GroupWatch else None)
+    monkeypatch.setattr(Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    crawler = get_crawler(settings_dict={"LOGSTATS_INTERVAL": 60.0})
+    line = RateLine.from_crawler(crawler)
+    line.pagesprev = line.itemsprev = 0
+    for _ in range(3):
+        line.log(crawler.spidercls)
+    assert GroupWatch(Mock(), ("seeds",), "group", "dead").look() == {}
 
 
 def test_a_line_now_and_then_tells_pages_items_and_lag(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -309,7 +309,8 @@ class GroupWatch:
         if runtime.monotonic() >= self._look_at and (self._asking is None or not self._asking.is_alive()):
             self._look_at = runtime.monotonic() + _EVERY_SECONDS
             self._asking = runtime.Thread(target=self._ask, name="site-group", daemon=True)
-            self._asking.start()
+            with suppress(RuntimeError):  # for want of threads
+                self._asking.start()
         return self._found
 
     def lag(self) -> int:
