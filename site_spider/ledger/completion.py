@@ -74,6 +74,10 @@ class Job:
         """What was asked, and answered."""
         self.exchanges = (*self.exchanges, exchange)
 
+    def __deepcopy__(self, _memo: object) -> Job:
+        """Itself, for who copies the meta of a page deeply, to give it to a link."""
+        return self
+
     @property
     def has_page(self) -> bool:
         """Whether there is a document to be written."""

@@ -115,6 +115,10 @@ class SeedInFlight:
         spilled = self.seed.spilled
         return spilled is not None and not spilled.is_link and not spilled.is_proven
 
+    def __deepcopy__(self, _memo: object) -> SeedInFlight:
+        """Itself: it stands in the meta of requests."""
+        return self
+
     @property
     def position(self) -> str:
         """Where it stands in the log, for people."""

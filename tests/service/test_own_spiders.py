@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import subprocess
@@ -339,3 +340,26 @@ def test_parts_of_ones_own_stand_beside_those_of_the_project(tmp_path: Path) -> 
     assert found.items["p-1"]["title"] == "QUIET"
     assert found.documents["p"]["retries"] == 1
     assert "X-Mark" in found.documents["p"]["headers"]
+
+
+# --- what spiders of Scrapy do -----------------------------------------------------------------------
+
+
+class CopiesMeta(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield {"at": response.url}
+        yield Request("http://h.test/leaf", callback=self.parse_leaf, meta=copy.deepcopy(response.meta))
+
+    def parse_leaf(self, response: Response) -> Iterator[Any]:
+        yield {"at": response.url}
+
+
+def test_a_link_with_a_deep_copy_of_the_meta_of_its_page_is_a_page_of_its_own(tmp_path: Path) -> None:
+    """Its result and its item took the place of those of the page."""
+    found = crawl(tmp_path, [{"url": "http://h.test/list", "meta": {"url_id": "list"}}], CopiesMeta)
+    assert sorted(item["at"] for item in found.items.values()) == ["http://h.test/leaf", "http://h.test/list"]
+    assert sorted(document["url"] for document in found.documents.values()) == [
+        "http://h.test/leaf",
+        "http://h.test/list",
+    ]
+    assert found.seeds["completed_with_result"] == 1
