@@ -52,7 +52,7 @@ class CallbackCancelled(SiteSpiderError):
 
 
 def guarded(callback: Callback, timeout_seconds: float) -> Callback:
-    """The same callback, for functions, generators, coroutines and asynchronous generators."""
+    """The same callback, for functions, generators, coroutines, asynchronous generators and what gives a Deferred."""
     if hasattr(callback, _GUARD):  # of a retried request, whose copy has it already
         return callback
 
@@ -64,6 +64,8 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
         except BaseException as error:
             raise_if_stray(error)
             raise
+        if isinstance(output, Deferred):
+            output = _result_of(output)
         if inspect.iscoroutine(output):
             return _bounded(output, timeout_seconds)
         if inspect.isasyncgen(output):
@@ -84,6 +86,10 @@ def guards(call: Callback, callback: Callback) -> Callback:
 def unguarded(callback: Callback | None) -> Callback | None:
     """What `guarded` was given."""
     return getattr(callback, _GUARD, callback)
+
+
+async def _result_of(deferred: Deferred[Any]) -> Any:
+    return await ensure_awaitable(deferred)
 
 
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:

@@ -16,6 +16,8 @@ from scrapy import Request
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
+from scrapy.utils.defer import deferred_from_coro
+from twisted.internet.defer import Deferred, inlineCallbacks
 
 from site_spider import SeedSpider, page_of, to_topic
 from site_spider.adapters.local.log import LocalSeedLog
@@ -363,3 +365,21 @@ def test_a_link_with_a_deep_copy_of_the_meta_of_its_page_is_a_page_of_its_own(tm
         "http://h.test/list",
     ]
     assert found.seeds["completed_with_result"] == 1
+
+
+class Deferring(SeedSpider):
+    @inlineCallbacks
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        other = yield deferred_from_coro(self.crawler.engine.download_async(Request("http://h.test/other")))
+        if response.url.endswith("/endless"):
+            yield Deferred()
+        return [{"at": response.url, "other": other.url}]
+
+
+def test_a_callback_may_give_a_deferred(tmp_path: Path) -> None:
+    """It is bounded in time as any other: the seed of one that never fires ends as a failure."""
+    seeds = [{"url": f"http://h.test/{name}", "meta": {"url_id": name}} for name in ("list", "endless")]
+    found = crawl(tmp_path, seeds, Deferring, SITE_CALLBACK_TIMEOUT_SECONDS=5)
+    assert found.items["list-1"]["other"] == "http://h.test/other"
+    assert found.documents["list"]["description"] is None
+    assert "did not finish within SITE_CALLBACK_TIMEOUT_SECONDS=5" in found.documents["endless"]["description"]
