@@ -14,7 +14,7 @@ import traceback
 import types
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from functools import partial
+from functools import WRAPPER_ASSIGNMENTS, partial, update_wrapper
 from typing import Any
 
 from scrapy import Request
@@ -36,6 +36,7 @@ from site_spider.page.url import plain_url
 
 Callback = Callable[..., Any]
 _GUARD = "_guards_a_callback"
+_COPIED = (*WRAPPER_ASSIGNMENTS, "__func__")  # by which Request.to_dict finds a method of the spider
 _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
@@ -78,9 +79,9 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
 
 
 def guards(call: Callback, callback: Callback) -> Callback:
-    """Note that `call` stands for `callback`; returns `call`."""
+    """Note that `call` stands for `callback`, for us and for who asks for its name or its arguments; returns `call`."""
     setattr(call, _GUARD, callback)
-    return call
+    return update_wrapper(call, callback, _COPIED)
 
 
 def unguarded(callback: Callback | None) -> Callback | None:

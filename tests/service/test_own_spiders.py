@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import gzip
+import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from scrapy import Request
@@ -383,3 +384,22 @@ def test_a_callback_may_give_a_deferred(tmp_path: Path) -> None:
     assert found.items["list-1"]["other"] == "http://h.test/other"
     assert found.documents["list"]["description"] is None
     assert "did not finish within SITE_CALLBACK_TIMEOUT_SECONDS=5" in found.documents["endless"]["description"]
+
+
+class LooksAtCallbacks(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield Request("http://h.test/leaf", callback=self.parse_leaf, cb_kwargs={"number": 1})
+
+    def parse_leaf(self, response: Response, number: int) -> Iterator[Any]:
+        assert response.request is not None
+        callback: Any = response.request.callback
+        yield {"name": callback.__name__, "arguments": [*inspect.signature(callback).parameters]}
+        yield {"name": response.request.to_dict(spider=self)["callback"], "arguments": [*get_type_hints(callback)]}
+
+
+def test_the_callback_of_a_request_is_known_by_its_name_and_its_arguments(tmp_path: Path) -> None:
+    """To scrapy-poet, which makes the objects that it asks for, and to who logs or keeps a request."""
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], LooksAtCallbacks)
+    assert [item["name"] for item in found.items.values()] == ["parse_leaf", "parse_leaf"]
+    arguments = [item["arguments"] for item in found.items.values()]
+    assert arguments == [["response", "number"], ["response", "number", "return"]]
