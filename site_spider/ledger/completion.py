@@ -163,12 +163,12 @@ def origin_of(request: Request) -> Request | None:
 
 
 def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job | None:
-    """Find (or begin) the job of a new request and note it in its meta; None without a seed."""
+    """Find (or begin) the job of a new request and note it in its meta; None without a seed that is under way."""
     origin = _working_on.get()
     parent = None if origin is None else job_of(origin)
     job = job_of(request)
     if job is None or (job is parent and origin is not None and _is_child(request, origin, is_being_scraped)):
-        if parent is None:
+        if parent is None or not parent.entry.holds:  # of a timer that a callback has set, say
             return None
         job = Job(request, parent.entry, parent)
         request.meta[meta_keys.JOB] = job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gzip
 import inspect
@@ -403,3 +404,22 @@ def test_the_callback_of_a_request_is_known_by_its_name_and_its_arguments(tmp_pa
     assert [item["name"] for item in found.items.values()] == ["parse_leaf", "parse_leaf"]
     arguments = [item["arguments"] for item in found.items.values()]
     assert arguments == [["response", "number"], ["response", "number", "return"]]
+
+
+class AsksLate(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        late = Request("http://h.test/late", callback=self.parse_late)
+        asyncio.get_running_loop().call_later(5, self.crawler.engine.crawl, late)
+        yield {"at": response.url}
+
+    def parse_late(self, response: Response) -> Iterator[Any]:
+        yield {"at": response.url}
+        self.is_through = True
+
+    is_through = False
+
+
+def test_a_request_that_comes_after_the_end_of_its_seed_is_fetched_as_one_without(tmp_path: Path) -> None:
+    """A timer runs in the context of the callback that has set it. It was refused with an error of the ledger."""
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], AsksLate, lambda crawler: crawler.spider.is_through)
+    assert {item["at"] for item in found.items.values()} == {"http://h.test/late", "http://h.test/list"}
