@@ -304,6 +304,7 @@ class SeedScheduler(Scheduler):
     """
 
     _is_ours = False
+    _early: list[Request]  # of who gives some as the spider opens
     _dispatcher: Dispatcher | None = None
     _fail: Callable[[BaseException], None]
     _close_crawl: Callable[[str], Coroutine[Any, Any, None]]
@@ -312,7 +313,7 @@ class SeedScheduler(Scheduler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS. Raises ConfigError."""
         scheduler = super().from_crawler(crawler)
-        scheduler._is_ours = takes_seeds(crawler)
+        scheduler._is_ours, scheduler._early = takes_seeds(crawler), []
         return scheduler
 
     def serve(
@@ -325,6 +326,8 @@ class SeedScheduler(Scheduler):
         self._dispatcher = dispatcher
         self._fail = fail
         self._close_crawl = close_crawl
+        while self._early:
+            dispatcher.enqueue(self._early.pop(0))
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         if not self._is_ours:
@@ -346,9 +349,12 @@ class SeedScheduler(Scheduler):
         return 1 if self._dispatcher is None else len(self._dispatcher)
 
     def enqueue_request(self, request: Request) -> bool:
-        if self._dispatcher is None:
+        if not self._is_ours:
             return super().enqueue_request(request)
-        return self._dispatcher.enqueue(request)
+        if self._dispatcher is not None:
+            return self._dispatcher.enqueue(request)
+        self._early.append(request)
+        return True
 
     def next_request(self) -> Request | None:
         if not self._is_ours:

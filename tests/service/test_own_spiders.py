@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
@@ -423,3 +424,28 @@ def test_a_request_that_comes_after_the_end_of_its_seed_is_fetched_as_one_withou
     """A timer runs in the context of the callback that has set it. It was refused with an error of the ledger."""
     found = crawl(tmp_path, [{"url": "http://h.test/list"}], AsksLate, lambda crawler: crawler.spider.is_through)
     assert {item["at"] for item in found.items.values()} == {"http://h.test/late", "http://h.test/list"}
+
+
+class LogsIn(SeedSpider):
+    name = "logs_in"
+    logins = 0
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.log_in, signals.spider_opened)
+        return spider
+
+    def log_in(self) -> None:
+        for number in (1, 2):
+            self.crawler.engine.crawl(Request(f"http://h.test/login/{number}", callback=self.logged_in))
+
+    def logged_in(self, response: Response) -> Iterator[Any]:
+        yield {"at": response.url}
+        self.logins += 1
+
+
+def test_requests_that_are_given_as_the_spider_opens_are_fetched(tmp_path: Path) -> None:
+    """The crawl opens its parts then; Scrapy has a scheduler already."""
+    found = crawl(tmp_path, [{"url": "http://h.test/"}], LogsIn, lambda crawler: crawler.spider.logins == 2)
+    assert {item["at"] for item in found.items.values()} == {"http://h.test/login/1", "http://h.test/login/2"}
