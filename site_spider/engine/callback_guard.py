@@ -351,6 +351,8 @@ class SafeDownloader(Downloader):
 
     def _through(self, result: Any, request: Request, came_back: Callable[[Request], None]) -> Any:
         came_back(request)
+        if isinstance(result, Request):
+            note_same_page(result, request)
         return result
 
     def get_slot_key(self, request: Request) -> str:
@@ -387,6 +389,12 @@ class SafeDownloader(Downloader):
             if not is_stray(error):
                 raise
             raise DownloadFailedError(f"the download handler raised {type(error).__name__}") from error
+
+
+def note_same_page(given: Request, request: Request) -> None:
+    """What a downloader middleware gives for a request is another attempt, also with a meta of its own."""
+    if meta_keys.JOB in request.meta:
+        given.meta.setdefault(meta_keys.JOB, request.meta[meta_keys.JOB])
 
 
 def _convert(failure: Failure) -> Failure:

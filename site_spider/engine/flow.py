@@ -59,7 +59,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys
 from site_spider.engine.background import Turns
-from site_spider.engine.callback_guard import errors_alone, exception_of, is_stray, raise_if_stray
+from site_spider.engine.callback_guard import errors_alone, exception_of, is_stray, note_same_page, raise_if_stray
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
 # --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------
@@ -239,6 +239,7 @@ class EngineFlow:
             if engine._slot is None:  # the crawl has ended without it: its seed is repeated
                 self._broken_off(request)
             elif isinstance(result, Request):
+                note_same_page(result, request)
                 engine.crawl(result)
             else:
                 await self._to_spider(result, request)

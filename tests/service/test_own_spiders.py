@@ -23,6 +23,7 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from site_spider import SeedSpider, page_of, to_topic
+from site_spider import settings as project
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.errors import ConfigError
 from tests.in_process import engine
@@ -449,3 +450,24 @@ def test_requests_that_are_given_as_the_spider_opens_are_fetched(tmp_path: Path)
     """The crawl opens its parts then; Scrapy has a scheduler already."""
     found = crawl(tmp_path, [{"url": "http://h.test/"}], LogsIn, lambda crawler: crawler.spider.logins == 2)
     assert {item["at"] for item in found.items.values()} == {"http://h.test/login/1", "http://h.test/login/2"}
+
+
+class Renders:
+    """Has each page fetched by a service, with a request that knows nothing of the first."""
+
+    def process_request(self, request: Request) -> Request | None:
+        if request.url.startswith("http://render.test/"):
+            return None
+        return Request(f"http://render.test/?url={request.url}", callback=request.callback, errback=request.errback)
+
+
+@pytest.mark.parametrize("throttled", [False, True])
+def test_a_new_request_of_a_downloader_middleware_is_for_the_same_page(tmp_path: Path, throttled: bool) -> None:
+    """The page ended without a result, and what was fetched was a page of its own."""
+    parts = {"DOWNLOADER_MIDDLEWARES": {**project.DOWNLOADER_MIDDLEWARES, Renders: 500}}
+    seed = {"url": "http://h.test/p", "meta": {"url_id": "p"}}
+    found = crawl(tmp_path, [seed], AUTOTHROTTLE_ENABLED=throttled, **parts)
+    assert [*found.documents] == ["p"]
+    said = found.documents["p"]
+    assert (said["url"], said["final_url"]) == ("http://h.test/p", "http://render.test/?url=http://h.test/p")
+    assert said["description"] is None
