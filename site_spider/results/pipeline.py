@@ -583,6 +583,7 @@ async def _prepare_failed(answer: Any, job: Job, prepare: Prepare, error: Except
     job.error = type(error).__name__  # the page needs a result: see SeedSpider.page_result
     with suppress(Exception):  # what can be told without waiting is told later
         job.answer = await prepare(answer)
+        job.page = job.page or job.answer  # who has an answer to the error may want it as it is
     job.error = f"CloseSpider in the spider: {error.reason}" if isinstance(error, CloseSpider) else None
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self, get_type_hints
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request, signals
@@ -21,6 +22,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.python.failure import Failure
 
 from site_spider import SeedSpider, page_of, to_topic
 from site_spider import settings as project
@@ -471,3 +473,29 @@ def test_a_new_request_of_a_downloader_middleware_is_for_the_same_page(tmp_path:
     said = found.documents["p"]
     assert (said["url"], said["final_url"]) == ("http://h.test/p", "http://render.test/?url=http://h.test/p")
     assert said["description"] is None
+
+
+class Rescues:
+    def process_spider_exception(self, response: Response, exception: Exception) -> list[Any]:
+        return [{"rescued": str(exception)}]
+
+
+class RaisesAtOnce(SeedSpider):
+    custom_settings = {"SPIDER_MIDDLEWARES": {Rescues: 500}}  # noqa: RUF012
+
+    def parse(self, response: Response) -> list[Any]:  # type: ignore[override]
+        if response.url.endswith("/odd"):
+            raise ValueError("odd")
+        return [Request("http://h.test/broken", errback=self.raise_again)]
+
+    def raise_again(self, failure: Failure) -> None:
+        failure.raiseException()
+
+
+def test_an_error_that_is_handled_or_raised_again_is_no_page_without_a_result(tmp_path: Path) -> None:
+    """A spider middleware may have an answer to that of a callback; an errback has none to that of a download."""
+    engine.ANSWERS["/broken"] = Mock(side_effect=RuntimeError("it fails"))
+    found = crawl(tmp_path, [{"url": "http://h.test/odd"}, {"url": "http://h.test/list"}], RaisesAtOnce)
+    assert [item["rescued"] for item in found.items.values()] == ["odd"]
+    said = {document["url"].rpartition("/")[2]: document["description"] for document in found.documents.values()}
+    assert said == {"odd": None, "list": None, "broken": "RuntimeError: it fails"}
