@@ -34,6 +34,7 @@ from site_spider import meta_keys, options, runtime
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkRejected
 from site_spider.ledger.completion import Job, job_of
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.options import SettingsView
 from site_spider.page.decode import media_type
 from site_spider.page.links import Page
@@ -498,6 +499,8 @@ _WORDS: Final[dict[type, Callable[[Any], Any]]] = {
     Decimal: str,
     UUID: str,
     PurePath: str,
+    Job: attrgetter("url_id"),  # as in the meta of a page
+    SeedInFlight: attrgetter("position"),
 }
 
 

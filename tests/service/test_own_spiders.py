@@ -355,7 +355,7 @@ def test_parts_of_ones_own_stand_beside_those_of_the_project(tmp_path: Path) -> 
 
 class CopiesMeta(SeedSpider):
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
-        yield {"at": response.url}
+        yield {"at": response.url, "meta": response.meta}
         yield Request("http://h.test/leaf", callback=self.parse_leaf, meta=copy.deepcopy(response.meta))
 
     def parse_leaf(self, response: Response) -> Iterator[Any]:
@@ -371,6 +371,7 @@ def test_a_link_with_a_deep_copy_of_the_meta_of_its_page_is_a_page_of_its_own(tm
         "http://h.test/list",
     ]
     assert found.seeds["completed_with_result"] == 1
+    assert found.items["list-1"]["meta"]["depth"] == 0  # with words for what the crawl has put there
 
 
 class Deferring(SeedSpider):
