@@ -19,6 +19,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from site_spider import options, runtime
@@ -121,6 +122,7 @@ class SeedService:
     def from_crawler(cls, crawler: Crawler) -> Self:
         if not takes_seeds(crawler):
             raise NotConfigured
+        _check_classes(crawler.settings)
         service = cls(crawler)
         if any(source.request.robots for source in service._sources.library.enabled):
             crawler.settings.set("ROBOTSTXT_OBEY", True, priority="cmdline")  # the middleware asks for it
@@ -328,19 +330,19 @@ def _source_folder(settings: BaseSettings) -> SourceFolder:
     return SourceFolder.open(Path(options.text(settings, name, required=True)), must_exist=must_exist)
 
 
+def _check_classes(settings: BaseSettings) -> None:
+    """Raise ConfigError for a scheduler that serves no seeds, and for what would give all items of a page one id.
+
+    Before one is made, which may ask a server of its own.
+    """
+    for name, needed in {"SCHEDULER": SeedScheduler, "ITEM_PROCESSOR": PlacedItemProcessor}.items():
+        # whatever looks like a scheduler is a subclass of one for Scrapy
+        if needed not in getattr(load_object(settings[name]), "__mro__", ()):
+            usable = global_object_name(needed)
+            raise ConfigError(f"{name} is {settings[name]!r}, but seeds need '{usable}' or a subclass. Leave it out.")
+
+
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:
-    """Raises ConfigError for one that serves no seeds, and for what would give all items of a page one id."""
     assert crawler.engine is not None
-    scheduler = crawler.engine.scheduler
-    parts = {
-        "SCHEDULER": (scheduler, SeedScheduler),
-        "ITEM_PROCESSOR": (crawler.engine.scraper.itemproc, PlacedItemProcessor),
-    }
-    for name, (part, needed) in parts.items():
-        if needed not in type(part).__mro__:  # whatever looks like a scheduler is an instance of one for Scrapy
-            raise ConfigError(
-                f"{name} is {crawler.settings.get(name)!r}, but seeds need "
-                f"'{global_object_name(needed)}' or a subclass. Leave it out."
-            )
-    assert isinstance(scheduler, SeedScheduler)
-    return scheduler
+    assert isinstance(crawler.engine.scheduler, SeedScheduler)
+    return crawler.engine.scheduler

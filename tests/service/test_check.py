@@ -32,6 +32,15 @@ from tests.in_process.engine import crawl, settings_for
 from tests.project_settings import ours as settings
 
 
+class OfServer:
+    """As scrapy-redis's: any class with these is a scheduler."""
+
+    has_pending_requests = enqueue_request = next_request = bool
+
+    def __init__(self) -> None:
+        raise ConnectionError("Error 111 connecting to localhost:6379. Connection refused.")
+
+
 class Shop(SeedSpider):
     name = "shop"
     custom_settings = {"SITE_SEED_TOPIC": "shop", "DEPTH_LIMIT": 7}  # noqa: RUF012
@@ -256,6 +265,7 @@ def test_a_module_that_fails_is_an_error_of_its_own(tmp_path: Path, monkeypatch:
             ("SITE_STATS_TO names 'hbase', but must name local, elasticsearch, redis, kafka,",),
         ),
         ({"SCHEDULER": "scrapy.core.scheduler.Scheduler"}, ("SCHEDULER", "Leave it out")),
+        ({"SCHEDULER": f"{__name__}.OfServer"}, ("SCHEDULER", "OfServer", "Leave it out")),
         ({"ITEM_PROCESSOR": "scrapy.pipelines.ItemPipelineManager"}, ("ITEM_PROCESSOR", "Leave it out")),
         ({"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}, ("TWISTED_REACTOR", "Leave it out")),
         ({"SITE_STATS_TO": "no.such.Store"}, ("cannot be loaded",)),
