@@ -154,7 +154,7 @@ class SeedService:
         try:
             await self._open()
         except Exception as error:  # noqa: BLE001 - of somebody's own sink, say; Scrapy would go on without seeds
-            self._ending.refuse_to_start(error)
+            await self._ending.refuse_to_start(error)
 
     async def _open(self) -> None:
         settings, ending = self._crawler.settings, self._ending

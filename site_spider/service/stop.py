@@ -128,13 +128,14 @@ class Ending:
     def exit_code(self) -> int:
         return getattr(self._crawler.spider, "exit_code", 0)
 
-    def refuse_to_start(self, error: Exception) -> NoReturn:
+    async def refuse_to_start(self, error: Exception) -> NoReturn:
         """Say why, in one line if a setting or a server is to blame, and close.
 
         For handlers of spider_opened. A crawl that has failed meanwhile is closing: what the start then does
         not find is no reason of its own.
         """
         if self._closing is not None:
+            await asyncio.wait([self._closing])  # Scrapy takes the crawl for closed when its downloads are
             raise CloseSpider("failed") from error
         code = exit_code_of(error, EXIT_SETUP)
         reason = repr(error) if code == EXIT_SETUP else str(error)
