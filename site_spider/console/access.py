@@ -11,6 +11,7 @@ import errno
 import hmac
 import ipaddress
 import logging
+import re
 import socket
 import ssl
 from dataclasses import dataclass
@@ -171,6 +172,7 @@ _WRONG_TOKEN_SECONDS = 0.5
 _NAMES_SECONDS = 60.0  # between looks for names of the machine: anybody may ask for any name
 _FORM_SECONDS = 20.0  # that a body may take: anybody can begin one, and each has a connection
 _MOST_GUESSES = 20  # that wait
+_WITH_PORT = re.compile(rf"{COOKIE}_[0-9]+")
 _MOST_COOKIES = 20  # of consoles at other ports of the host; with very many the head of a request is too long
 _HEADERS = {
     "Content-Security-Policy": (
@@ -298,7 +300,7 @@ class Guard:
     def set_cookie(self, request: web.Request, response: web.StreamResponse, session: str) -> None:
         name, is_secure = _cookie_of(request), bool(self._listening.certificate)
         response.set_cookie(name, session, path="/", httponly=True, samesite="Strict", secure=is_secure)
-        others = [each for each in request.cookies if each.startswith(COOKIE) and each != name]
+        others = [each for each in request.cookies if _WITH_PORT.fullmatch(each) and each != name]
         for oldest in others[:-_MOST_COOKIES]:  # browsers send the oldest first
             response.del_cookie(oldest, path="/")
 
