@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -169,6 +170,13 @@ class Addon:
         add_our_parts(settings)
 
 
+class OurParts:
+    """Behind all add-ons: one that sets a dict of components anew takes ours out."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        add_our_parts(settings)
+
+
 def has_addon(settings: BaseSettings) -> bool:
     """Whether a project has the add-on."""
     return any(order is not None and load_object(name) is Addon for name, order in settings.getdict("ADDONS").items())
@@ -181,6 +189,7 @@ def has_our_settings(settings: BaseSettings) -> bool:
 
 def join_settings(settings: BaseSettings) -> None:
     """Our settings for one crawl, but for those that its process has chosen already."""
+    settings.set("ADDONS", {**settings.getdict("ADDONS"), OurParts: inf}, settings.getpriority("ADDONS") or _LEAST)
     apply_our_settings(settings, without=_OF_PROCESS if is_reactor_installed() else frozenset())
 
 

@@ -12,7 +12,7 @@ from scrapy import Request, Spider
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.http import Response
-from scrapy.settings import Settings
+from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.misc import load_object
 
 from site_spider import Addon, SeedSpider
@@ -24,7 +24,7 @@ STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 
 
 def settings(**project: Any) -> Settings:
-    return Settings({"ADDONS": {Addon: 300}, **project})
+    return Settings({"ADDONS": {Addon: 300}} | project)
 
 
 def test_the_projects_own_values_stay() -> None:
@@ -119,7 +119,24 @@ def test_spiders_with_seeds_have_our_settings_before_they_are_made_and_others_no
     for crawler in (other, ours):
         crawler.addons.load_settings(crawler.settings)
     assert other.settings.copy_to_dict() == before
-    assert (len(other.addons.addons), len(ours.addons.addons)) == (0, 1)
+    assert (len(other.addons.addons), len(ours.addons.addons)) == (0, 2)
+
+
+class Replaces:
+    """An add-on that sets what it could add to."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        for name in environment.MERGED:
+            settings.set(name, {"mine.Part": 500}, "addon")
+
+
+@pytest.mark.parametrize("order", [200, 400])
+def test_parts_that_another_add_on_sets_stand_beside_ours(order: int) -> None:
+    """In the place of all, they took the service out, and the crawl waited for ever; or the pipeline, and items."""
+    crawler = Crawler(SeedSpider, settings(ADDONS={Addon: 300, Replaces: order}))
+    crawler.addons.load_settings(crawler.settings)
+    for name in environment.MERGED:
+        assert set(crawler.settings.getdict(name)) >= {"mine.Part", *environment.OUR_SETTINGS[name]}
 
 
 # --- our scheduler and dupefilter in somebody else's project, where no setting of ours exists -----
