@@ -351,7 +351,7 @@ class SafeDownloader(Downloader):
 
     def _through(self, result: Any, request: Request, came_back: Callable[[Request], None]) -> Any:
         came_back(request)
-        if isinstance(result, Request):
+        if isinstance(result, Request | Response):
             note_same_page(result, request)
         return result
 
@@ -391,8 +391,15 @@ class SafeDownloader(Downloader):
             raise DownloadFailedError(f"the download handler raised {type(error).__name__}") from error
 
 
-def note_same_page(given: Request, request: Request) -> None:
-    """What a downloader middleware gives for a request is another attempt, also with a meta of its own."""
+def note_same_page(given: Request | Response, request: Request) -> None:
+    """What a downloader middleware gives for a request is another attempt, also with a meta of its own.
+
+    Or the answer to a request of its own, of which nobody else would say who gets it.
+    """
+    if isinstance(given, Response):
+        if given.request is None or given.request.callback is None:
+            given.request = request
+        given = given.request
     if meta_keys.JOB in request.meta:
         given.meta.setdefault(meta_keys.JOB, request.meta[meta_keys.JOB])
 

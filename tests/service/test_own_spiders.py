@@ -464,16 +464,34 @@ class Renders:
         return Request(f"http://render.test/?url={request.url}", callback=request.callback, errback=request.errback)
 
 
+class Asks:
+    """Does so itself, and gives the answer."""
+
+    crawler: Crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        made = cls()
+        made.crawler = crawler
+        return made
+
+    async def process_request(self, request: Request) -> Response | None:
+        if request.url.startswith("http://render.test/"):
+            return None
+        return await self.crawler.engine.download_async(Request(f"http://render.test/?url={request.url}"))
+
+
+@pytest.mark.parametrize("service", [Renders, Asks])
 @pytest.mark.parametrize("throttled", [False, True])
-def test_a_new_request_of_a_downloader_middleware_is_for_the_same_page(tmp_path: Path, throttled: bool) -> None:
-    """The page ended without a result, and what was fetched was a page of its own."""
-    parts = {"DOWNLOADER_MIDDLEWARES": {**project.DOWNLOADER_MIDDLEWARES, Renders: 500}}
+def test_what_a_downloader_middleware_has_fetched_is_the_page(tmp_path: Path, service: type, throttled: bool) -> None:
+    """The page ended without a result, and what was fetched was a page of its own; or nobody's."""
+    parts = {"DOWNLOADER_MIDDLEWARES": {**project.DOWNLOADER_MIDDLEWARES, service: 500}}
     seed = {"url": "http://h.test/p", "meta": {"url_id": "p"}}
+    engine.ANSWERS["/"] = lambda request: page(request, "<p>rendered")
     found = crawl(tmp_path, [seed], AUTOTHROTTLE_ENABLED=throttled, **parts)
     assert [*found.documents] == ["p"]
     said = found.documents["p"]
-    assert (said["url"], said["final_url"]) == ("http://h.test/p", "http://render.test/?url=http://h.test/p")
-    assert said["description"] is None
+    assert (said["url"], said["body"], said["description"]) == ("http://h.test/p", "<p>rendered", None)
 
 
 class Rescues:
