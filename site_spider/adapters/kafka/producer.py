@@ -52,6 +52,7 @@ _OURS = frozenset({
     KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD,
 })  # fmt: skip
 _SILENT_SECONDS = 60.0  # twice the time in which the client itself sends a message again
+_MOST_NAMED = 10  # partitions
 _REFUSED_SECONDS = 1.0  # between two questions whether the topic takes messages again
 
 
@@ -94,12 +95,17 @@ class KafkaProducer(seed_log.Producer):
             "an outage of ours. Nothing is lost, and it is sent again. Set the clock as that of the brokers",
             f"Kafka at {config.brokers} takes what this machine sends again",
         )
+        level = logging.INFO if purpose else logging.WARNING
+        self._replicas = Outage(
+            logger,
+            f"Kafka at {config.brokers} takes nothing from {who}: partitions have no leader, or fewer replicas in "
+            "sync than min.insync.replicas. Nothing is lost; start the brokers that are away. Replicas in sync",
+            f"Kafka at {config.brokers} takes messages from {who} again",
+            level,
+        )
         self._certificates = Certificates(config, who)
         self._health = BrokerHealth(
-            config.brokers,
-            who,
-            lambda seconds: self._client.list_topics(self._topic, timeout=seconds),
-            level=logging.INFO if purpose else logging.WARNING,
+            config.brokers, who, lambda seconds: self._client.list_topics(self._topic, timeout=seconds), level=level
         )
         self._client = self._new_client()
         self._thread = runtime.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
@@ -184,12 +190,13 @@ class KafkaProducer(seed_log.Producer):
             ) from None
 
     def _is_stuck(self) -> bool:
-        """Whether nothing was reported for long, of topics whose partitions all have a leader."""
+        """Whether nothing was reported for long, of topics whose partitions can all be written."""
         now = runtime.monotonic()
         with self._lock:
             topics = [topic for topic, count in self._with_client.items() if count > 0]
         if self._has_reported or not topics:
             self._has_reported, self._silent_since = False, now
+            self._replicas.is_over()
         if now - self._silent_since < _SILENT_SECONDS:
             return False
         self._silent_since = now
@@ -197,8 +204,16 @@ class KafkaProducer(seed_log.Producer):
             found = [self._client.list_topics(topic, timeout=1).topics[topic] for topic in topics]
         except KafkaException:
             return False
-        partitions = [partition for topic in found for partition in topic.partitions.values()]
-        return bool(partitions) and all(partition.leader >= 0 for partition in partitions)
+        partitions = [(topic.topic, *item) for topic in found for item in topic.partitions.items()]
+        # one of several replicas is too few for the usual min.insync.replicas, which only those with a right may ask
+        few = [
+            f"{topic}/{number} {len(one.isrs)} of {len(one.replicas)}"
+            for topic, number, one in partitions
+            if one.leader < 0 or len(one.isrs) < 2 <= len(one.replicas)
+        ]
+        if few:
+            self._replicas.goes_on(", ".join(few[:_MOST_NAMED]))
+        return bool(partitions) and not few
 
     def _hand_on(self) -> bool:
         """Give the client some of what waits; whether it may take more."""

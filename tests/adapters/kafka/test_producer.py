@@ -103,8 +103,8 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
 class Silent:
     """A client that sends nothing, while servers tell it who leads a partition."""
 
-    def __init__(self, leader: int) -> None:
-        self._leader = leader
+    def __init__(self, leader: int, in_sync: int = 1, replicas: int = 1) -> None:
+        self._leader, self._in_sync, self._replicas = leader, in_sync, replicas
         self.asked = threading.Semaphore(0)
 
     def produce(self, *_message: object, **_how: object) -> None:
@@ -123,6 +123,8 @@ class Silent:
         self.asked.release()
         cluster, found, partition = admin.ClusterMetadata(), admin.TopicMetadata(), admin.PartitionMetadata()
         partition.leader = self._leader
+        partition.isrs, partition.replicas = [1] * self._in_sync, [1] * self._replicas
+        found.topic = topic
         found.partitions, cluster.topics = {0: partition}, {topic: found}
         return cluster
 
@@ -138,16 +140,20 @@ def test_a_client_that_sends_nothing_though_the_servers_answer_is_replaced(
     assert isinstance(sent.exception(300), LogUnavailable)
 
 
-def test_a_message_for_a_partition_without_a_leader_waits_for_one(
-    renewal: Renewal, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lacking", [{"leader": -1}, {"leader": 1, "replicas": 3}])
+def test_a_message_for_a_partition_that_takes_none_waits_and_that_is_said_once(
+    renewal: Renewal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacking: dict[str, int]
 ) -> None:
+    """A new client would send it again, to a leader that may have it already."""
     monkeypatch.setattr(kafka_producer_module, "_SILENT_SECONDS", 0.05)
-    renewal.producer._client = client = Silent(leader=-1)  # type: ignore[assignment]
+    renewal.producer._client = client = Silent(**lacking)  # type: ignore[assignment]
     sent = renewal.producer.send("topic", None, b"")
     for _ in range(3):
         assert client.asked.acquire(timeout=300)
     assert not sent.done()
     assert not renewal.has_begun.is_set()
+    told = [record.getMessage() for record in caplog.records if "topic/0 1 of" in record.getMessage()]
+    assert len(told) == 1
 
 
 def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
