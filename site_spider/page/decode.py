@@ -365,7 +365,7 @@ def _detect(body: bytes) -> Generator[None, None, str]:
         return "utf-8"
     detector = EncodingDetector()
     detector.feed(sample, last=len(body) <= start + DETECTION_BYTES)
-    return _named(detector.guess(tld=None, allow_utf8=False)) or "windows-1252"
+    return _named(detector.guess(tld=None, allow_utf8=False).replace("cp", "windows-")) or "windows-1252"  # cp874
 
 
 def _nearly_utf8(sample: bytes) -> bool:

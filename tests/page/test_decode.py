@@ -59,6 +59,7 @@ PAGES = [
     ("shift_jis", "cp932", JAPANESE),
     ("euc-jp", "euc_jp", JAPANESE),
     ("euc-kr", "cp949", KOREAN),
+    ("windows-874", "cp874", "สำนักงานส่งเสริมอุตสาหกรรม วันนี้อากาศดีมาก"),
     ("windows-1251", "cp1251", RUSSIAN),
     ("windows-1252", "cp1252", FRENCH),
     ("utf-8", "utf-8", CHINESE + RUSSIAN + FRENCH),
