@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 # A path that cannot be a folder of ours, however long one waits; a full or slow disk is none of these.
 _NEVER = frozenset({ENOENT, ENOTDIR, EEXIST, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP})
 _FILE, _FOLDER = 0o600, 0o700
+_LONGEST_PATH_BYTES = 504  # of a file of SQLite
 
 
 def data_folder(settings: SettingsView) -> Path:
@@ -54,6 +55,8 @@ def private_database(path: Path) -> None:
 
     Raises OSError.
     """
+    if len(os.fsencode(path.absolute())) > _LONGEST_PATH_BYTES:
+        raise OSError(ENAMETOOLONG, os.strerror(ENAMETOOLONG))
     private_folder(path.parent)
     with suppress(FileExistsError):
         # Never opened here: closing it would release the locks of every connection of this process.

@@ -219,7 +219,8 @@ def test_the_folder_comes_from_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="SITE_LOCAL_KEEP_SECONDS"):
         LocalSeedLog.from_settings({**settings(tmp_path), "SITE_LOCAL_KEEP_SECONDS": -1})
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):  # not waited for
+    long = tmp_path.joinpath(*["x" * 200] * 3)  # for SQLite, whose error is that of a disk
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none"), long):  # not waited for
         for ask in (partial(LocalSeedLog(folder).check, 1), lambda: asyncio.run(LocalSink(folder).open())):  # noqa: B023
             with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
                 ask()
