@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -302,10 +303,21 @@ class Command(SiteCommand):
 
                     check_crawl(self.options, self.spider_class)
                 untold = partial(self._untold, log) if processes_of() else tuple
-                Watch(look, self.complain, _voice(opts.format), owners, untold=untold).run()
+                self._wait(Watch(look, self.complain, _voice(opts.format), owners, untold=untold))
             else:
                 log.check(parts.CHECK_SECONDS)
                 self._show_once(look, owners, opts.format)
+
+    def _wait(self, watch: Watch) -> None:
+        """The watcher of a crawl goes on where nobody takes what it says: on a full disk, say."""
+        try:
+            watch.run()
+        except OSError:
+            if not processes_of():
+                raise
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            watch.run()
 
     def _untold(self, log: SeedLog) -> list[str]:
         """Tasks that end when a process looks at them. Raises LogUnavailable."""
@@ -362,6 +374,6 @@ class Command(SiteCommand):
 def _voice(form: str) -> Lines:
     if form == "json":
         return Lines(lambda report: print_json(document(report)))
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return LiveLine()
     return Lines(lambda report: print(line(report), flush=True))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from site_spider.commands.progress import Lines, LiveLine, Report, Watch, line
+from site_spider.commands.progress import Lines, LiveLine, Report, Watch, _voice, line
 from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.observe.progress import Progress
@@ -111,6 +112,24 @@ def test_a_live_line_is_drawn_over(capsys: pytest.CaptureFixture[str], monkeypat
     first, second = capsys.readouterr().out.removesuffix("\n").split("\r\x1b[K")[1:]
     assert first == "done 10, in flight…"
     assert len(second) == 19
+
+
+def test_no_line_is_drawn_over_where_log_lines_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """crawl_spider.sh says so to the watcher of its crawl: TERM is dumb then."""
+    monkeypatch.setattr("sys.stdout", Mock(isatty=lambda: True))
+    for terminal, kind in (("xterm", LiveLine), ("dumb", Lines)):
+        monkeypatch.setenv("TERM", terminal)
+        assert type(_voice("table")) is kind
+
+
+def test_a_crawl_does_not_end_because_nobody_takes_what_its_watcher_says(project: Project) -> None:
+    """As on a full disk, or after the end of a terminal; without a crawl it is an error."""
+    project.produce("seeds", (b"k", b"1"))
+    crawl(project.data, [])
+    for variables, code in (({}, 1), ({"CRAWL_SPIDER_PROCESSES": "1"}, 0)):
+        with Path("/dev/full").open("wb") as full:
+            running = project.started("progress", "--until-done", **variables, stdout=full, stderr=full)
+            assert running.wait(300) == code
 
 
 def test_a_report_is_one_line() -> None:
