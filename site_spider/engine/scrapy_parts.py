@@ -7,7 +7,9 @@ tests/engine/test_middlewares.py compares them.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from http.cookiejar import Cookie
 from pathlib import Path
@@ -256,8 +258,30 @@ def begin_lines_with(prefix: str) -> None:
     EscapedRecord.line_prefix = prefix
 
 
+class LastingLogFile(logging.FileHandler):
+    """A disk that takes no lines is said once, on stderr, and ends nothing. Scrapy closes it amid a start."""
+
+    _has_said = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as above
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._has_said:
+            self._has_said = True
+            with suppress(OSError):
+                print(
+                    for_log(f"{self.baseFilename} cannot be written: {error.strerror}", one_line=True), file=sys.stderr
+                )
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 def install() -> None:
-    """From now on all records of this process are of this class; a factory that makes such ones stays."""
+    """From now on records and log files of this process are of these classes; a factory of such records stays."""
+    logging.FileHandler = LastingLogFile  # type: ignore[misc] # of which Scrapy makes one
     made = logging.getLogRecordFactory()("", logging.NOTSET, "", 0, "", (), None)
     if not isinstance(made, EscapedRecord):
         logging.setLogRecordFactory(EscapedRecord)

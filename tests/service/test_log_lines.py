@@ -19,6 +19,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 from scrapy.spiders import SitemapSpider
+from scrapy.utils.log import _uninstall_scrapy_root_handler, install_scrapy_root_handler
 from scrapy.utils.test import get_crawler
 
 from site_spider import SeedSpider
@@ -196,6 +197,18 @@ def written() -> Iterator[io.StringIO]:
     yield stream
     root.removeHandler(handler)
     logging.setLogRecordFactory(before)
+
+
+def test_a_full_disk_takes_no_lines_and_ends_nothing(written: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scrapy closes the file amid a start and opens it again, which failed with what had not been written."""
+    on_disk = Settings({"LOG_FILE": "/dev/full"})
+    for _ in range(2):
+        install_scrapy_root_handler(on_disk)
+        for line in ("one", "two"):
+            logging.getLogger("scrapy").error(line)
+    _uninstall_scrapy_root_handler()
+    assert written.getvalue() == "one\ntwo\n" * 2
+    assert capsys.readouterr().err == "/dev/full cannot be written: No space left on device\n" * 2
 
 
 def assert_shown(text: str) -> None:
