@@ -321,9 +321,10 @@ class EngineFlow:
 
     def _tell_received(self, response: Response, request: Request) -> None:
         engine = self._engine
-        if response.request is not request:
+        if response.request is None:
+            response.request = request
+        elif response.request is not request:
             note_same_page(response, request)
-        assert response.request is not None
         assert engine.spider is not None
         line = engine.logformatter.crawled(response.request, response, engine.spider)
         if line is not None:
