@@ -133,6 +133,7 @@ def test_files_that_wait_for_their_host_hold_no_other_up(tmp_path: Path, log: Lo
         [*seeds("slow.test", 1), *seeds("late.test", 1), *others],
         Fetching,
         DOWNLOAD_SLOTS={"slow.test": {"delay": "60", "concurrency": "1"}},  # as text, which the frontier takes, too
+        DOWNLOAD_DELAY_JITTER=0,  # or the second file may come before the callback's time is over
         CONCURRENT_REQUESTS=4,
         AUTOTHROTTLE_ENABLED=throttles,
         AUTOTHROTTLE_START_DELAY=0.1,
