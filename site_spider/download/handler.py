@@ -41,6 +41,7 @@ from site_spider.download.connection import Connection, NothingCame
 from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server
 from site_spider.download.descriptors import is_shortage
 from site_spider.download.names import HostNames
+from site_spider.download.proxy_pool import authorization_of
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.engine.flow import is_heard
 from site_spider.engine.scrapy_parts import part_of, provide
@@ -359,7 +360,7 @@ def _through(proxy: str, request: Request, server: Server) -> tuple[Server, byte
     if parts.scheme != "http" or not parts.hostname:
         raise UnsupportedURLSchemeError(f"a proxy is spoken to by http, not by {parts.scheme}")
     host, port = parts.hostname, parts.port or 80
-    secret = request.headers.get(b"Proxy-Authorization")
+    secret = authorization_of(parts.username, parts.password) or request.headers.get(b"Proxy-Authorization")
     line = b"Proxy-Authorization: %s\r\n" % _VALUE_END.sub(b" ", secret) if secret else b""
     if server.scheme == "https":
         return server._replace(proxy=ProxyPlace(host, port, line)), b""

@@ -81,10 +81,11 @@ def parse_proxy(text: str) -> Proxy:
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ProxyError("nothing may follow the port; percent-encode what is special in a password")
     shown = f"[{host}]" if ":" in host else host
-    return Proxy(f"http://{shown}:{port}", _authorization(parts.username, parts.password))
+    return Proxy(f"http://{shown}:{port}", authorization_of(parts.username, parts.password))
 
 
-def _authorization(user: str | None, password: str | None) -> bytes | None:
+def authorization_of(user: str | None, password: str | None) -> bytes | None:
+    """The header for a proxy, of what stands in its URL."""
     if user is None:
         return None
     return b"Basic " + b64encode(unquote_to_bytes(user) + b":" + unquote_to_bytes(password or ""))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request, Spider
 
+from site_spider.download.connection_pool import ProxyPlace
 from site_spider.download.handler import plan_of
 from tests.download.handler_trials import certificate, download, handling, listening, said_by
 from tests.download.raw_answers import CASES, OVERSIZED, WHOLE, Case, RawServer
@@ -110,6 +112,16 @@ def test_what_is_sent_follows_from_the_url(url: str, place: tuple[str, str, int]
     plan = plan_of(Request(url))
     assert plan.server[:3] == place
     assert plan.head.split(b"\r\n")[0] == first_line
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_is_told_the_name_and_the_password_of_its_url(scheme: str) -> None:
+    """As spiders of Scrapy give them; its middleware for proxies is off. The site is not told."""
+    plan = plan_of(Request(f"{scheme}://site.test/", meta={"proxy": "http://me:p%40ss@proxy.test:81"}))
+    told = b"Proxy-Authorization: Basic " + b64encode(b"me:p@ss") + b"\r\n"
+    assert plan.server.proxy == ProxyPlace("proxy.test", 81, told if scheme == "https" else b"")
+    assert plan.for_proxy == (b"" if scheme == "https" else told)
+    assert b"Proxy-Authorization" not in plan.head
 
 
 @pytest.mark.parametrize(
