@@ -23,6 +23,7 @@ from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, Transpo
 
 from site_spider import runtime
 from site_spider.adapters.files import ReplacedFiles, is_late
+from site_spider.bounded import LogLimit
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
@@ -238,6 +239,19 @@ def _quieten_client() -> None:
         client_logger = logging.getLogger(name)
         if client_logger.level == logging.NOTSET:  # else somebody wants to see them
             client_logger.setLevel(level)
+    logging.getLogger("elastic_transport.transport").addFilter(_in_one_line)  # once, however often it is added
+
+
+_retries = LogLimit(1, 60.0)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Without the traceback that the client writes at each request which another host is to answer."""
+    if not record.exc_info:
+        return True
+    record.msg, record.args = f"A host of {HOSTS} fails, so the next one is asked: %s", (record.exc_info[1],)
+    record.exc_info = None
+    return _retries.admit(runtime.monotonic())
 
 
 def index_name(settings: SettingsView, setting: str) -> str:

@@ -15,8 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from site_spider.adapters.elasticsearch import client as client_module
+from site_spider.adapters.elasticsearch.client import BoundedNode, ElasticsearchOptions
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.bounded import LogLimit
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
 from site_spider.results.document import Result
@@ -306,6 +309,21 @@ def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder
     """Each with words of its own would be kept for ever, and be a line on stderr."""
     write_to(lambda asked: said(good(asked).partition(b"\r\n\r\n")[2], more=b'Warning: 299 x "\x1b[2J"\r\n'))
     assert not recwarn.list
+
+
+def test_a_host_that_is_away_is_one_line_and_not_a_traceback_at_each_request(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_retries", LogLimit(1, 600.0))
+    with answering(good) as address:
+        settings = settings_for(f"http://127.0.0.1:9,http://127.0.0.1:1,{address}")
+        with closing(ElasticsearchOptions.from_settings(settings).client(BoundedNode)) as asking:
+            for _ in range(8):
+                asking.cluster.health()
+    [told] = [record for record in caplog.records if record.name.startswith("elastic_transport")]
+    assert "A host of SITE_ELASTICSEARCH_HOSTS fails" in told.getMessage()
+    assert "Connection refused" in told.getMessage()
+    assert told.exc_info is None
 
 
 # --- a reader, and documents that are not ours ----------------------------------------------------
