@@ -16,6 +16,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -443,20 +444,25 @@ class Membership:
 
     def _write_beat(self, dead: Iterable[int]) -> None:
         """As another member, which owns nothing, if the others took us for dead."""
-        with self._file.transaction() as connection:
-            for member in dead:
-                self._bury(connection, member)
-            now = runtime.monotonic()
-            member = self._member
-            update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
-            if not connection.execute(update, (now, member)).rowcount:
-                # random, because a counter begins anew in a file that replaces a removed one
-                member = 1 + runtime.randbelow(2**62)
-                self._unlock()
-                self._lock = locked(_lock_of(self._file, member), os.O_CREAT)
-                values = (member, self._group, self._topic, _NOBODY, now)
-                connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
-        self._member, self._beat_at = member, now
+        member = self._member
+        try:
+            with self._file.transaction() as connection:
+                for one in dead:
+                    self._bury(connection, one)
+                now = runtime.monotonic()
+                update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
+                if not connection.execute(update, (now, member)).rowcount:
+                    # random, because a counter begins anew in a file that replaces a removed one
+                    member = 1 + runtime.randbelow(2**62)
+                    self._unlock()
+                    self._lock = locked(_lock_of(self._file, member), os.O_CREAT)
+                    values = (member, self._group, self._topic, _NOBODY, now)
+                    connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
+            self._member, self._beat_at = member, now
+        finally:
+            if member != self._member:  # which could not join, on a full disk, say
+                with suppress(OSError):
+                    _lock_of(self._file, member).unlink()
 
     def _unlock(self) -> None:
         descriptor, self._lock = self._lock, None

@@ -369,6 +369,18 @@ def test_what_cannot_be_written_is_written_later(
     assert caplog.text.count("Trying again") == 2
 
 
+def test_a_member_that_cannot_join_leaves_no_files(case: Case, tmp_path: Path) -> None:
+    """It tries to several times a second."""
+    values = case.produce(1)
+    member = case.member()
+    with full(tmp_path):
+        for _ in range(3):
+            assert member.consumer.poll(0.3, 1) == []
+        assert not [*tmp_path.glob("member-*.lock")]
+    poll_until([member], lambda: values == member.values)
+    assert len([*tmp_path.glob("member-*.lock")]) == 1
+
+
 # --- What the embedded seed log and its statistics forget, and what they never do
 
 
