@@ -24,12 +24,13 @@ from site_spider.ledger.completion import id_of_page, job_of
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
+from site_spider.service.service import SeedService
 from site_spider.sources import extraction_process
 from site_spider.spiders import conditional, page_text
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process import engine, extraction
-from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_end_in_crawl import events, told
 from tests.tasks.test_pause_and_cancel import declare
@@ -419,16 +420,18 @@ def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, own
     later = [seed("/a", **own), seed("/hub")]
     for path, body in {"/a": CANONICAL, "/b": CANONICAL, "/hub": "<a href=/b></a>"}.items():
         serve(path, body)
-    settings = settings_for(tmp_path)
+    log = parts.seed_log(settings_for(tmp_path))
 
     def fail(request: Request) -> Response:
         if isinstance(answer, Exception):
             raise answer
         return page(request, "", status=answer)
 
-    def until(_crawler: Crawler) -> bool:
-        log = parts.seed_log(settings)
-        is_done = not lag(log)
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.parts.completion.ledger
+        is_done = ledger.consumed == 3 - len(later) and not ledger.in_flight
         if is_done and later:
             ANSWERS["/a"] = fail
             produce(log, "seeds", [later.pop(0)])
