@@ -217,6 +217,10 @@ def check_log_settings(settings: BaseSettings) -> None:
     level, levels = settings.get("LOG_LEVEL"), logging.getLevelNamesMapping()
     if isinstance(level, str) and level not in levels:
         raise ConfigError(f"LOG_LEVEL is {level!r}, but must be one of: {', '.join(levels)}.")
+    try:
+        logging.Formatter(form := settings.get("LOG_FORMAT"))
+    except ValueError:
+        raise ConfigError(f"LOG_FORMAT is {form!r}, but must be as %(levelname)s: %(message)s.") from None
     file = Path(settings.get("LOG_FILE") or os.devnull)
     if not os.access(file if os.access(file, os.F_OK) else file.parent, os.W_OK) or file.is_dir():
         raise ConfigError(f"LOG_FILE is '{file}', which this user cannot write: make its folder, or name another file.")

@@ -28,6 +28,7 @@ from tests.project_settings import ours
         ("SITE_LINK_SCOPE=universe", "SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any."),
         ("SITE_SINK=local", "SITE_SINK is not a setting: did you mean SITE_SINKS?"),
         ("LOG_LEVEL=LOUD", "LOG_LEVEL is 'LOUD', but must be one of: "),
+        ("LOG_FORMAT=json", "LOG_FORMAT is 'json', but must be as %(levelname)s: %(message)s."),
         ("LOG_FILE=nowhere/crawl-%p.log", "LOG_FILE is 'nowhere/crawl-1.log', which this user cannot "),
         ("LOG_FILE=/", "LOG_FILE is '/', which this user cannot write: make its folder, or name another file."),
     ],
