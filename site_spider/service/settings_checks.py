@@ -19,7 +19,7 @@ from site_spider import options, resources
 from site_spider import settings as ours
 from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
-from site_spider.service.environment import COMPONENTS, FILES, content_of, files_of, unquoted
+from site_spider.service.environment import COMPONENTS, FILES, SECRETS, content_of, files_of, unquoted
 
 # --- names: a mistyped one would be without effect, silently ---------------------------------------------
 # Known are the names with a default, here or in the settings file of the project at hand, and those that a
@@ -39,6 +39,7 @@ _GONE = {
     "SITE_KAFKA_GROUP_PROTOCOL": "members speak the classic protocol. Remove it, and stop a group of another "
     "protocol as a whole before the first of these processes starts",
 }
+_OF_FILES = ("DIR", "_FILE", "_RULES", "_STORE")  # whose names may be of any bytes
 _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
 
 
@@ -60,7 +61,18 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
         raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
     if misspelt := dict(_misspelt(settings, environ)):
         raise ConfigError(" ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items()))
+    _check_texts(settings)
     _check_types(settings, environ)
+
+
+def _check_texts(settings: BaseSettings) -> None:
+    """Of a variable that is no UTF-8 Python makes what no document, header or statement of SQL takes."""
+    for name in sorted(set(settings) - set(SECRETS)):
+        if isinstance(value := settings[name], str) and not name.endswith(_OF_FILES):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"{name} is {value!r}, but must be UTF-8.") from None
 
 
 def _check_types(settings: BaseSettings, environ: Mapping[str, str]) -> None:

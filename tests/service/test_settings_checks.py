@@ -99,6 +99,13 @@ def test_parts_without_a_number_and_variables_that_are_no_json_are_refused() -> 
     assert refusal({"FEEDS": "'{}'", "DOWNLOAD_SLOTS": ""}) == ""
 
 
+def test_a_text_that_is_not_utf8_is_refused_unless_it_names_a_file() -> None:
+    """As of an environment file in Latin-1: no document, header or statement of SQL would take it."""
+    for name in ("SITE_CONSUMER_GROUP", "USER_AGENT"):
+        assert refusal(**{name: "caf\udce9"}) == f"{name} is 'caf\\udce9', but must be UTF-8."
+    assert refusal(SITE_DATA_DIR="caf\udce9", SITE_URL_RULES="caf\udce9", LOG_FILE="caf\udce9") == ""
+
+
 def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
     """Those that are gone with what to do instead, and a name like no other all the same."""
     said = refusal({"SITE_SPILL_KEYS": "s3cret", "SITE_TRACE_EVERY": "0"}, SITE_SINK="s3cret", SITE_QQQQQQQQ="x")
