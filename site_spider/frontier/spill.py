@@ -209,7 +209,8 @@ class SeedWriter:
     def _is_sayable(self, request: Request, job: Job, *, is_link: bool) -> bool:
         meta = request.meta
         return (
-            all(_is_known(key, is_link=is_link) for key in meta)
+            type(request).__module__.startswith("scrapy.")  # others have a handler, or a middleware, of their own
+            and all(_is_known(key, is_link=is_link) for key in meta)
             and meta.get(meta_keys.COOKIEJAR, job.entry) is job.entry
             and meta.get(meta_keys.DOWNLOAD_SLOT, host_of(request.url)) == host_of(request.url)
             and unguarded(request.callback) in self._names

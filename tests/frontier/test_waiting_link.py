@@ -81,9 +81,13 @@ def named(fields: dict[str, Any]) -> str:
     return str({key: getattr(value, "__name__", value) for key, value in fields.items()})
 
 
+class RenderedRequest(Request):
+    """As that of scrapy-selenium: its middleware knows it by its class, and fetches any other without a browser."""
+
+
 OWN: list[dict[str, Any]] = [  # what neither a tuple nor a message can say
     *({"callback": callback}, {"errback": callback}, {"meta": {"own": 1}}, {"cookies": {"a": "1"}}),
-    *({"flags": ["own"]}, {"cb_kwargs": {"a": 1}}),
+    *({"flags": ["own"]}, {"cb_kwargs": {"a": 1}}, {"kind": RenderedRequest}),
 ]
 
 
