@@ -182,11 +182,11 @@ def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Req
     """Tell a link whose meta was copied from the response from another attempt at the same page.
 
     Before the spider has the response only middlewares make requests, and those are attempts.
-    A spider asks for one with get_retry_request, which counts.
+    A spider asks for one with get_retry_request, which counts; who copies a meta may leave counts out.
     """
     if not is_being_scraped(origin):
         return False
-    return all(request.meta.get(count) == origin.meta.get(count) for count in ATTEMPTS)
+    return all(request.meta.get(count) in (None, origin.meta.get(count)) for count in ATTEMPTS)
 
 
 def is_first_attempt(request: Request, job: Job | None) -> bool:

@@ -374,6 +374,24 @@ def test_a_link_with_a_deep_copy_of_the_meta_of_its_page_is_a_page_of_its_own(tm
     assert found.items["list-1"]["meta"]["depth"] == 0  # with words for what the crawl has put there
 
 
+class CopiesWithoutCounts(CopiesMeta):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        meta = {key: value for key, value in response.meta.items() if not key.startswith(("redirect_", "retry_"))}
+        yield {"at": response.url}
+        yield Request("http://h.test/leaf", callback=self.parse_leaf, meta=meta)
+
+
+def test_a_link_with_the_meta_of_a_redirected_page_but_its_counts_is_a_page_of_its_own(tmp_path: Path) -> None:
+    """Scrapy warns of who copies these, too: without them it was taken for another attempt at the page."""
+    engine.ANSWERS["/moved"] = lambda request: page(request, "", 302, Location="http://h.test/there")
+    found = crawl(tmp_path, [{"url": "http://h.test/moved"}], CopiesWithoutCounts)
+    assert sorted(item["at"] for item in found.items.values()) == ["http://h.test/leaf", "http://h.test/there"]
+    assert sorted(document["url"] for document in found.documents.values()) == [
+        "http://h.test/leaf",
+        "http://h.test/moved",
+    ]
+
+
 class Deferring(SeedSpider):
     @inlineCallbacks
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
