@@ -167,7 +167,7 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
     origin = _working_on.get()
     parent = None if origin is None else job_of(origin)
     job = job_of(request)
-    if job is None or (job is parent and origin is not None and _is_child(request, origin, is_being_scraped)):
+    if job is None or (parent is not None and _is_child(request, job, is_being_scraped)):
         if parent is None or not parent.entry.holds:  # of a timer that a callback has set, say
             return None
         job = Job(request, parent.entry, parent)
@@ -178,15 +178,17 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
 ATTEMPTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN)  # in meta of a request that is no first one
 
 
-def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Request], bool]) -> bool:
-    """Tell a link whose meta was copied from the response from another attempt at the same page.
+def _is_child(request: Request, job: Job, is_being_scraped: Callable[[Request], bool]) -> bool:
+    """Tell a link whose meta was copied from a response, this one's or an earlier one's, from another attempt.
 
     Before the spider has the response only middlewares make requests, and those are attempts.
     A spider asks for one with get_retry_request, which counts; who copies a meta may leave counts out.
     """
-    if not is_being_scraped(origin):
+    origin = _working_on.get()
+    if origin is None or not is_being_scraped(origin):
         return False
-    return all(request.meta.get(count) in (None, origin.meta.get(count)) for count in ATTEMPTS)
+    counted = origin.meta if job_of(origin) is job else {}
+    return all(request.meta.get(count) in (None, counted.get(count)) for count in ATTEMPTS)
 
 
 def is_first_attempt(request: Request, job: Job | None) -> bool:

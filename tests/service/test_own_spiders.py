@@ -392,6 +392,27 @@ def test_a_link_with_the_meta_of_a_redirected_page_but_its_counts_is_a_page_of_i
     ]
 
 
+class KeepsMeta(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield {"at": response.url}
+        yield Request("http://h.test/leaf", callback=self.parse_leaf, cb_kwargs={"meta": dict(response.meta)})
+
+    def parse_leaf(self, response: Response, meta: dict[str, Any]) -> Iterator[Any]:
+        yield {"at": response.url}
+        yield Request("http://h.test/last", callback=self.parse_last, meta=meta)
+
+    def parse_last(self, response: Response) -> Iterator[Any]:
+        yield {"at": response.url}
+
+
+def test_a_link_with_the_meta_of_an_earlier_page_is_a_page_of_its_own(tmp_path: Path) -> None:
+    """Its result and its item took the place of those of the earlier one."""
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], KeepsMeta)
+    urls = [f"http://h.test/{name}" for name in ("last", "leaf", "list")]
+    assert sorted(item["at"] for item in found.items.values()) == urls
+    assert sorted(document["url"] for document in found.documents.values()) == urls
+
+
 class Deferring(SeedSpider):
     @inlineCallbacks
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
