@@ -28,7 +28,7 @@ from site_spider.download.bodies import give_back_large_blocks
 from site_spider.download.names import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks
-from site_spider.engine.callback_guard import Watchdog
+from site_spider.engine.callback_guard import SafeDownloader, Watchdog
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
@@ -331,11 +331,12 @@ def _source_folder(settings: BaseSettings) -> SourceFolder:
 
 
 def _check_classes(settings: BaseSettings) -> None:
-    """Raise ConfigError for a scheduler that serves no seeds, and for what would give all items of a page one id.
+    """Raise ConfigError where no seed would come, no host be free again, or all items of a page have one id.
 
-    Before one is made, which may ask a server of its own.
+    Before a scheduler is made, which may ask a server of its own.
     """
-    for name, needed in {"SCHEDULER": SeedScheduler, "ITEM_PROCESSOR": PlacedItemProcessor}.items():
+    ours = {"SCHEDULER": SeedScheduler, "DOWNLOADER": SafeDownloader, "ITEM_PROCESSOR": PlacedItemProcessor}
+    for name, needed in ours.items():
         # whatever looks like a scheduler is a subclass of one for Scrapy
         if needed not in getattr(load_object(settings[name]), "__mro__", ()):
             usable = global_object_name(needed)

@@ -266,6 +266,7 @@ def test_a_module_that_fails_is_an_error_of_its_own(tmp_path: Path, monkeypatch:
         ),
         ({"SCHEDULER": "scrapy.core.scheduler.Scheduler"}, ("SCHEDULER", "Leave it out")),
         ({"SCHEDULER": f"{__name__}.OfServer"}, ("SCHEDULER", "OfServer", "Leave it out")),
+        ({"DOWNLOADER": "scrapy.core.downloader.Downloader"}, ("DOWNLOADER", "Leave it out")),
         ({"ITEM_PROCESSOR": "scrapy.pipelines.ItemPipelineManager"}, ("ITEM_PROCESSOR", "Leave it out")),
         ({"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}, ("TWISTED_REACTOR", "Leave it out")),
         ({"SITE_STATS_TO": "no.such.Store"}, ("cannot be loaded",)),
