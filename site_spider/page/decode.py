@@ -152,7 +152,7 @@ SNIFF_BYTES = 1_024
 _SEARCHED_BYTES = 262_144  # of the body in one call: 1 ms at most
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
-_UTF16_XML = {b"<\0?\0x\0": "utf-16le", b"\0<\0?\0x": "utf-16be"}
+_UTF16_MARKUP = {b"<\0": "utf-16le", b"\0<": "utf-16be"}  # the standard says so of `<?x` alone
 _HEADER_CHARSET = re.compile(r"""(?:^|;)[ \t]*charset[ \t]*=[ \t]*["']?([^"';,\s]+)""", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([^"'>]+)["']""", re.IGNORECASE)
 _MARKUP = re.compile(
@@ -305,8 +305,8 @@ def _markup_encoding(body: bytes, content_type: str | None) -> str | None:
     if not (name in _MARKUP_TYPES or name in _UNKNOWN_TYPES or name.endswith(("/xml", "+xml"))):
         return None
     start = body[:DECLARATION_BYTES]
-    if start[:6] in _UTF16_XML:
-        return _UTF16_XML[start[:6]]
+    if start[:2] in _UTF16_MARKUP:
+        return _UTF16_MARKUP[start[:2]]
     found = _XML_ENCODING.match(start)
     return (found and _declared(found[1])) or _meta_encoding(start)
 

@@ -134,6 +134,7 @@ READ: dict[str, tuple[bytes, str, str | None, str]] = {  # body, type, text if i
     "a private encoding in a tag": (b"<meta charset=x-user-defined>", "text/html", None, "windows-1252"),
     "a header that lies": (b"<p>caf\xe9</p>", "text/html; charset=utf-8", "<p>caf\ufffd</p>", "utf-8"),
     "XML in UTF-16 without a mark": (BIG_ENDIAN.encode("utf-16-be"), "text/xml", BIG_ENDIAN, "utf-16be"),
+    "HTML in UTF-16 without a mark": (page(KOREAN).encode("utf-16-le"), "text/html", page(KOREAN), "utf-16le"),
     "JSON declares nothing": (JSON.encode(), "application/json", JSON, "utf-8"),
     # characters of the standard's tables that Python's codecs of that name do not know
     "a sign of GBK": (b"5 \x80", "text/plain; charset=gbk", "5 €", "gb18030"),
