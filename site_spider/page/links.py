@@ -144,7 +144,7 @@ class LinkBase(NamedTuple):
         return _NON_ASCII.sub(self._percent_encoded, query)
 
     def _percent_encoded(self, run: re.Match[str]) -> str:
-        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
+        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="!$()*,/:?@")
 
 
 def _is_plain(href: str) -> bool:

@@ -134,6 +134,7 @@ def test_queries_are_written_in_the_encoding_of_the_page() -> None:
     assert urls(markup, encoding="utf-16le") == ["http://example.com/%D0%B4?%D0%B4=%E4%B8%AD"]
     assert urls(markup, encoding="no-such-thing") == urls(markup)
     assert urls("<a href='?q=中'>", encoding="gb18030")[0].endswith("?q=%D6%D0")
+    assert urls("<a href='?q=一'>", encoding="big5")[0].endswith("?q=%A4@")
 
 
 def test_links_beyond_the_limit_are_left_out() -> None:
