@@ -251,7 +251,7 @@ class SourcePage:
     @cached_property
     def root(self) -> Any:
         """The HTML tree; without anything to be found when there is none."""
-        parser = etree.HTMLParser(encoding="utf-8", recover=True, no_network=True)
+        parser = etree.HTMLParser(encoding="utf-8", recover=True, no_network=True, huge_tree=True)
         raw = self.text.replace("\0", "").encode("utf-8", "replace")
         root = etree.fromstring(raw, parser) if raw.strip() else None
         return etree.Element("html") if root is None else root

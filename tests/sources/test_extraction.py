@@ -46,6 +46,11 @@ def fields(page: str = HTML, **wanted: Any) -> tuple[dict[str, Any], list[str]]:
     return item, found.notes
 
 
+def test_a_page_may_leave_many_tags_open() -> None:
+    """As with Scrapy's selectors: 2,000 of them."""
+    assert fields("<font>" * 1_900 + HTML, day={"css": "time"})[0] == {"day": "May"}
+
+
 @pytest.mark.parametrize(
     ("wanted", "value"),
     [
