@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import resource
-from contextlib import suppress
 from pathlib import Path
 
 from scrapy.settings import BaseSettings
@@ -86,14 +85,10 @@ def is_shortage(error: BaseException | None) -> bool:
 def _in_use() -> int:
     try:
         return sum(1 for _ in _OWN.iterdir())
-    except OSError as error:
-        if is_shortage(error):  # none is left to look with
-            return raise_limit()
-        raise
+    except OSError as error:  # none is left to look with, or there is no /proc
+        return raise_limit() if is_shortage(error) else 0
 
 
 def are_short() -> bool:
-    """Whether hardly a descriptor is left. Slow; raises nothing, also where nobody can count them."""
-    with suppress(OSError):
-        return _in_use() + _FEWEST_CONNECTIONS > raise_limit()
-    return False
+    """Whether hardly a descriptor is left. Slow."""
+    return _in_use() + _FEWEST_CONNECTIONS > raise_limit()

@@ -257,6 +257,13 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
     assert asked == [(4096, 4096), (65_536, 10**9), (65_536, resource.RLIM_INFINITY)]
 
 
+def test_a_crawl_begins_where_no_descriptors_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, as in a chroot."""
+    monkeypatch.setattr(descriptors, "_OWN", Path("/proc/none"))
+    check_limit(Settings({"CONCURRENT_REQUESTS": 8}))
+    assert not descriptors.are_short()
+
+
 def test_downloads_wait_while_no_descriptor_is_left() -> None:
     """To an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
     found, stderr = said_by("shortage_trials")
