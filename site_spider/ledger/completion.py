@@ -168,10 +168,13 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
     parent = None if origin is None else job_of(origin)
     job = job_of(request)
     if job is None or (parent is not None and _is_child(request, job, is_being_scraped)):
-        if parent is None or not parent.entry.holds:  # of a timer that a callback has set, say
+        if parent is None:
             return None
         job = Job(request, parent.entry, parent)
         request.meta[meta_keys.JOB] = job
+    if job.entry.live and not job.entry.holds:  # of a timer that a callback has set, say
+        del request.meta[meta_keys.JOB]
+        return None
     return job
 
 

@@ -9,6 +9,7 @@ import pytest
 from scrapy import Request
 
 from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.ledger import completion as lineage
 from site_spider.ledger import ledger as module
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
@@ -88,6 +89,23 @@ def test_work_that_goes_on_is_not_for_a_repeat_whose_partition_has_left_in_its_t
     assert completion.repeats.wait(message(), answers.append)
     completion.drop(request)
     assert answers == [None]
+
+
+def test_a_request_that_comes_after_the_end_of_work_whose_partition_has_left_belongs_to_it() -> None:
+    """So it is dropped: the next owner does the seed, and whatever its callbacks give later."""
+    completion, seed = Completion(Ledger()), parse_seed(b'{"url": "http://h.test/"}')
+    completion.assigned({P: None})
+    entry = completion.take(message(), seed)
+    assert entry is not None
+    entry.reads(seed)
+    completion.begin(request := Request(seed.url), Job(request, entry))
+    completion.lost([P])
+    completion.drop(request)
+    lineage.work_on(request)
+    job = lineage.adopt(Request("http://h.test/late"), lambda _request: False)
+    lineage.work_on(None)
+    assert job is not None
+    assert (job.entry, job.entry.live, job.entry.holds) == (entry, False, 0)
 
 
 def test_what_the_group_has_committed_is_remembered_no_more() -> None:

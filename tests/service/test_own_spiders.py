@@ -451,22 +451,31 @@ def test_the_callback_of_a_request_is_known_by_its_name_and_its_arguments(tmp_pa
 
 
 class AsksLate(SeedSpider):
+    left = 3
+
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
-        late = Request("http://h.test/late", callback=self.parse_late)
-        asyncio.get_running_loop().call_later(5, self.crawler.engine.crawl, late)
+        again = response.request and response.request.replace(url="http://h.test/again", callback=self.parse_late)
+        later = [
+            Request("http://h.test/late", callback=self.parse_late),
+            Request("http://h.test/copied", callback=self.parse_late, meta=response.meta),
+            again,
+        ]
+        for request in later:
+            asyncio.get_running_loop().call_later(5, self.crawler.engine.crawl, request)
         yield {"at": response.url}
 
     def parse_late(self, response: Response) -> Iterator[Any]:
         yield {"at": response.url}
-        self.is_through = True
-
-    is_through = False
+        self.left -= 1
 
 
-def test_a_request_that_comes_after_the_end_of_its_seed_is_fetched_as_one_without(tmp_path: Path) -> None:
+def test_a_request_that_comes_after_the_end_of_its_seed_is_fetched_as_one_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A timer runs in the context of the callback that has set it. It was refused with an error of the ledger."""
-    found = crawl(tmp_path, [{"url": "http://h.test/list"}], AsksLate, lambda crawler: crawler.spider.is_through)
-    assert {item["at"] for item in found.items.values()} == {"http://h.test/late", "http://h.test/list"}
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], AsksLate, lambda crawler: not crawler.spider.left, 60)
+    assert {item["at"].rpartition("/")[2] for item in found.items.values()} == {"list", "late", "copied", "again"}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 class LogsIn(SeedSpider):
