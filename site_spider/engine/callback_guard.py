@@ -22,6 +22,7 @@ from scrapy.core.downloader import Downloader, Slot
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
+from scrapy.http.request import NO_CALLBACK
 from scrapy.pipelines import ItemPipelineManager
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.python import global_object_name
@@ -397,7 +398,7 @@ def note_same_page(given: Request | Response, request: Request) -> None:
     Or the answer to a request of its own, of which nobody else would say who gets it.
     """
     if isinstance(given, Response):
-        if given.request is None or given.request.callback is None:
+        if given.request is None or given.request.callback in (None, NO_CALLBACK):
             given.request = request
         given = given.request
     if meta_keys.JOB in request.meta:

@@ -18,6 +18,7 @@ import pytest
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
 from scrapy.utils.defer import deferred_from_coro
@@ -526,10 +527,18 @@ class Asks:
     async def process_request(self, request: Request) -> Response | None:
         if request.url.startswith("http://render.test/"):
             return None
-        return await self.crawler.engine.download_async(Request(f"http://render.test/?url={request.url}"))
+        return await self.crawler.engine.download_async(
+            Request(f"http://render.test/?url={request.url}", callback=self.callback)
+        )
+
+    callback: Any = None
 
 
-@pytest.mark.parametrize("service", [Renders, Asks])
+class AsksAsScrapySays(Asks):
+    callback = staticmethod(NO_CALLBACK)
+
+
+@pytest.mark.parametrize("service", [Renders, Asks, AsksAsScrapySays])
 @pytest.mark.parametrize("throttled", [False, True])
 def test_what_a_downloader_middleware_has_fetched_is_the_page(tmp_path: Path, service: type, throttled: bool) -> None:
     """The page ended without a result, and what was fetched was a page of its own; or nobody's."""
