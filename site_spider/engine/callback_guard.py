@@ -14,6 +14,7 @@ import traceback
 import types
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from functools import WRAPPER_ASSIGNMENTS, partial, update_wrapper
 from typing import Any
 
@@ -82,7 +83,10 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
 def guards(call: Callback, callback: Callback) -> Callback:
     """Note that `call` stands for `callback`, for us and for who asks for its name or its arguments; returns `call`."""
     setattr(call, _GUARD, callback)
-    return update_wrapper(call, callback, _COPIED)
+    with suppress(Exception):  # of an object that says something else there
+        update_wrapper(call, callback, _COPIED)
+    vars(call).pop("__signature__", None)  # of a function that stands for a method: that of the method has no `self`
+    return call
 
 
 def unguarded(callback: Callback | None) -> Callback | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -211,6 +212,27 @@ async def test_what_ends_the_process_ends_it() -> None:
 
     with pytest.raises(SystemExit):
         guarded(leaving, 10)()
+
+
+class Odd:
+    """Its name is none."""
+
+    __name__ = 7
+
+    def __call__(self) -> list[int]:
+        return [1]
+
+    def method(self) -> list[int]:
+        return [2]
+
+    method.__signature__ = inspect.signature(method)  # type: ignore[attr-defined] # as decorators leave it
+
+
+def test_whatever_can_be_called_is_guarded_and_has_the_arguments_of_the_method() -> None:
+    """Its name is taken over for others to see: what cannot be seen ends no page, and `self` is no argument."""
+    assert guarded(Odd(), 10)() == [1]
+    method = guarded(Odd().method, 10)
+    assert (method(), method.__name__, [*inspect.signature(method).parameters]) == ([2], "method", [])
 
 
 @pytest.mark.parametrize(
