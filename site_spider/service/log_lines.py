@@ -19,6 +19,7 @@ from scrapy.extensions.logstats import LogStats
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from site_spider import options, runtime
+from site_spider import settings as ours
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import part_of
@@ -165,6 +166,7 @@ _PLACES: Final = {
     "warc": "SITE_WARC_DIR",
 }
 _WITHOUT_EFFECT: Final = ("JOBDIR", "SCHEDULER_PRIORITY_QUEUE", "SCHEDULER_MEMORY_QUEUE", "SCHEDULER_DISK_QUEUE")
+_TLS: Final = "DOWNLOADER_CLIENTCONTEXTFACTORY"
 _BEGINNINGS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
 
 
@@ -183,6 +185,12 @@ def say_what_has_no_effect(settings: BaseSettings) -> None:
         _say(
             f"{', '.join(given)}: no effect on seeds, which wait in queues of this project and are kept by the seed "
             "log. Remove it from the settings."
+        )
+    is_ours = settings.getdict("DOWNLOAD_HANDLERS").get("https") == ours.DOWNLOAD_HANDLERS["https"]
+    if is_ours and (settings.getpriority(_TLS) or 0) > usual:
+        _say(
+            f"{_TLS}: no effect on the download handler of this project, which goes by DOWNLOAD_TLS_MIN_VERSION and "
+            "the like. If it is needed, name a handler of Scrapy's in DOWNLOAD_HANDLERS."
         )
 
 

@@ -261,6 +261,13 @@ def test_settings_of_scrapy_that_seeds_do_not_go_by_are_said(caplog: pytest.LogC
     say_what_has_no_effect(settings(SCHEDULER_PRIORITY_QUEUE="scrapy.pqueues.ScrapyPriorityQueue", JOBDIR="job"))
     (said,) = caplog.messages
     assert said.startswith("JOBDIR, SCHEDULER_PRIORITY_QUEUE: no effect on seeds")
+    tls = {"DOWNLOADER_CLIENTCONTEXTFACTORY": "mine.Factory"}
+    caplog.clear()
+    say_what_has_no_effect(settings(**tls, DOWNLOAD_HANDLERS={"https": "mine.Handler"}))
+    assert not caplog.messages
+    say_what_has_no_effect(settings(**tls))
+    (said,) = caplog.messages
+    assert said.startswith("DOWNLOADER_CLIENTCONTEXTFACTORY: no effect on the download handler of this project")
 
 
 class Sitemaps(SeedSpider, SitemapSpider):
