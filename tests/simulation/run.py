@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tests.simulation.log import SimSeedLog
 from tests.simulation.sites import SimSink
-from tests.simulation.troubles import Operator, Trouble, happen, recrawls, troubles_of
+from tests.simulation.troubles import BESIDE, Operator, Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds, until
 from tests.simulation.world import Listener, Plan, Process, World
 
@@ -123,8 +123,8 @@ async def _story(world: World, troubles: Sequence[Trouble]) -> None:
         world.start(slot)
         await asyncio.sleep(rng.choice([0.0, rng.uniform(0, 2)]))
     under_way = [producing, *(loop.create_task(happen(world, trouble)) for trouble in troubles)]
-    if "recrawls" in world.plan.extras and not world.plan.is_exactly_once:
-        under_way.append(loop.create_task(recrawls(world)))
+    extras = () if world.plan.is_exactly_once else world.plan.extras
+    under_way += [loop.create_task(act(world)) for name, act in BESIDE.items() if name in extras]
     if not await _supervised(world, TROUBLE_SECONDS, lambda: all(task.done() for task in under_way)):
         world.violation("a trouble does not end", "")
         return
@@ -138,9 +138,11 @@ async def _story(world: World, troubles: Sequence[Trouble]) -> None:
         settling.result()
     if not world.violations:
         await _check_rest(world)
+    has_moved = world.has_moved
     for process in world.alive:
         if not process.has_ended:
             await world.stop(process)
+    world.has_moved = has_moved  # not to another process
     world.truth.check()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tests.simulation.virtual import NETWORK, PROCESS, Machine, sleep
+from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Machine, sleep
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -23,7 +23,7 @@ from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.errors import SinkUnavailable
-from site_spider.ledger.completion import job_of
+from site_spider.ledger.completion import Job, job_of
 from site_spider.meta_keys import AGAIN
 from site_spider.sources import extraction_process
 from tests.in_process import extraction
@@ -35,7 +35,10 @@ TROUBLED_SHARE = 0.15  # of the pages
 SCOPE = "SITE_DUPEFILTER_SCOPE"
 SOURCES = str(Path(__file__).parent / "sources")
 LIST_PAGE, MOST_ENTRIES = 5, 60
+RATE_SECONDS, EXPIRY_SECONDS = 20.0, 10.0  # over which it is counted; in which all hear of it
 ROBOTS, DELAY = "/robots.txt", "User-agent: *\nCrawl-delay: 1"
+DAYS = [f"http://cal.test/day/{number}" for number in range(240)]  # of a calendar: a trap
+GONE = ["http://gone.test/1", "http://gone.test/2"]
 
 
 @dataclass
@@ -129,6 +132,38 @@ class Sites:
         for url in self.lists:
             self._list(url, plan, random.Random(f"{plan.number}:{url}"))
         self.robots: dict[str, Page] | None = {} if "robots" in plan.extras else None  # as they are asked for
+        self.pages |= {url: Page(url, []) for url in GONE if "gone" in plan.extras and plan.sinks}
+        if "traps" in plan.extras:
+            self._add_calendar(plan)
+        if "maps" in plan.extras:
+            self._add_maps()
+
+    def _add_calendar(self, plan: Plan) -> None:
+        self.seeds[DAYS[0]] = {"task_id": plan.task_ids[0]}
+        for number, url in enumerate(DAYS):
+            links = DAYS[2 * number + 1 : 2 * number + 3]
+            said = "".join(f'<a href="{link}">x</a>' for link in links)
+            self._add(Page(url, links, text=f"<html>{said}<p>2031-03-{10 + number % 20}</p></html>"))
+
+    def _add_maps(self) -> None:
+        """Of hosts that one task alone asks for."""
+        hosts = defaultdict(list)
+        for url in sorted(self.seeds.keys() - self.lists):
+            hosts[url.split("/")[2]].append(url)
+        for page in self.pages.values():  # out of the scope of links, or robots.txt is asked for another task
+            for url in (page.url, page.target) if page.trouble == "moved away" else ():
+                hosts.pop(url.split("/")[2], None)
+        for host, mine in hosts.items():
+            if len({self.seeds[url].get("task_id") for url in mine}) == 1:
+                listing = Page(f"http://{host}/map", [f"http://{host}/map/{number}" for number in "123"], is_file=True)
+                self.pages |= {url: Page(url, []) for url in listing.links}
+                self.parents[listing.url] += mine
+                self._add(listing)
+
+    def _add(self, page: Page) -> None:
+        self.pages[page.url] = page
+        for link in page.links:
+            self.parents[link].append(page.url)
 
     def _list(self, url: str, plan: Plan, rng: random.Random) -> None:
         self.pages[url] = listing = Listing(url, [], count=rng.randrange(40))
@@ -144,6 +179,8 @@ class Sites:
         if url.endswith(ROBOTS) and self.robots is not None:
             made = Page(url, [], 200, rng.choice(["closes", "breaks", "busy", "many", ""]), 3, text=DELAY)
             return self.robots.setdefault(url, made)
+        if url.endswith(ROBOTS) and (listing := url.replace(ROBOTS, "/map")) in self.pages:
+            return Page(url, [], text=f"Sitemap: {listing}")
         page = self.pages.get(url.partition("?")[0])
         return page.shown(url, rng) if isinstance(page, Listing) else page
 
@@ -212,6 +249,8 @@ class Web(BaseDownloadHandler):
     async def download_request(self, request: Request) -> Response:
         process: Process = PROCESS.get()
         host = request.url.split("/")[2]
+        if request.url.endswith("/file"):
+            host += " for files"
         process.downloads[host] += 1
         for kind, what in self._wrong(process, host, request):
             process.world.violation(kind, what)
@@ -225,16 +264,37 @@ class Web(BaseDownloadHandler):
         if process.downloads[host] > (limit := plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]):
             yield "politeness", f"{process.downloads[host]} at {host} at once, not {limit}"
         is_page, has_begun = not request.url.endswith(ROBOTS), job is not None and "if_changed" in job.seed.directives
-        if not has_begun and not process.may_ask(host):  # else it was looked up meanwhile
+        is_file, pause_seconds = job is None and is_page, plan.pause_seconds
+        if is_file:  # past the frontier: neither robots.txt nor owners count
+            pause_seconds = plan.settings["DOWNLOAD_DELAY"] / 2
+        if not (has_begun or is_file or process.may_ask(host)):  # else it was looked up meanwhile
             yield "politeness", f"{host} is another's"
         if is_page and not has_begun:
             since, process.asked_at[host] = Machine.now() - before, Machine.now()
-            if process.lost_at < before and since < plan.pause_seconds - 0.01:
+            if process.lost_at < before and since < pause_seconds - 0.01:
                 yield "politeness", f"{host} after {since:.2f} s"
+        if job is not None and is_page:
+            yield from self._beyond_limits(world, job, request)
         if job is not None and is_page and not {"retry_times", "redirect_times", AGAIN} & request.meta.keys():
             world.begun[job.seed.task_id] += 1
+            if job.is_link:
+                world.linked[job.seed.task_id, host].add(request.url)
             if (count := world.begun[job.seed.task_id]) > (most := world.budgets.get(job.seed.task_id, math.inf)):
                 yield "over budget", f"{job.seed.task_id}: {count} pages of {most}"
+
+    def _beyond_limits(self, world: World, job: Job, request: Request) -> Iterator[tuple[str, str]]:
+        """Of a task: what it has begun too soon, or too late."""
+        if (task := world.declared.get(job.seed.task_id)) is None:
+            return
+        now, paces = Machine.now(), world.paces[task.task_id]
+        if task.rate is not None and "redirect_times" not in request.meta:
+            paces.append(now)
+            most = 1.1 * RATE_SECONDS * task.rate + (1 + task.rate) * len(world.alive)
+            if (count := sum(now - RATE_SECONDS <= at for at in paces)) > most:
+                yield "over the rate", f"{task.task_id}: {count} in {RATE_SECONDS} s, at {task.rate} a second"
+        seconds = EXPIRY_SECONDS * (6 if world.deaths else 1)
+        if task.expires_at is not None and EPOCH + now > task.expires_at.timestamp() + seconds:
+            yield "begun too late", f"{request.url} of {task.task_id}"
 
     async def _answer(self, world: World, request: Request) -> Response:
         url, rng = request.url, world.rng("web")
@@ -264,6 +324,7 @@ class Web(BaseDownloadHandler):
         if page.links and (job := job_of(request)) is not None and job.seed.task_id is not None:
             world.lead_on.add(job.seed.task_id)
         world.answers[url] += 1
+        PROCESS.get().days.update({url}.intersection(DAYS))
         kind, made = ("application/xml", XmlResponse) if page.is_file else ("text/html; charset=utf-8", HtmlResponse)
         headers = {"Content-Type": kind} | ({"ETag": page.etag} if page.etag else {})
         return made(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
@@ -357,7 +418,8 @@ class SimResults(_Store):
 
     def _ask(self) -> World:
         world, name = SimSink.world, next(iter(SimSink.world.sinks))
-        sleep(world.rng("look-up").choice([0.002, 0.02, 0.2, 3.0] if world.settled_at == math.inf else [0.02]))
+        is_quick = "gone" in world.plan.extras or world.settled_at != math.inf
+        sleep(world.rng("look-up").choice([0.02] if is_quick else [0.002, 0.02, 0.2, 3.0]))
         if "away" in world.sinks[name]:
             raise SinkUnavailable("the store is away")
         return world

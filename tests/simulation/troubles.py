@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from math import inf
 from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
-from tests.simulation.sites import LIST_PAGE, Listing, SimResults
+from tests.simulation.sites import GONE, LIST_PAGE, Listing, SimResults
 from tests.simulation.virtual import EPOCH, Machine, sleep, until
-from tests.simulation.world import Process, World
+from tests.simulation.world import OTHER, Process, World
 
+from site_spider.commands.task import Command
 from site_spider.commands.recrawl import _NAMES, Recrawl, RecrawlPlan
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import LogUnavailable, SinkUnavailable
@@ -259,6 +262,18 @@ async def _order(world: World, rng: random.Random, verb: str) -> None:
     await asyncio.gather(*given)
 
 
+async def goes_on(world: World) -> None:
+    """Tasks end, and go on."""
+    rng, operator = world.rng("anew"), Operator(world, 2000)
+    await until(lambda: world.is_produced, inf, 0.25)
+    for _ in range(rng.randrange(2, 6)):
+        task_id = rng.choice(world.task_ids)
+        await operator.start(operator.insist, partial(operator.settle_task, task_id))
+        await asyncio.sleep(rng.choice([0.0, rng.uniform(0, 10)]))
+        if await until(partial(world.truth.has_ended, task_id), 60, 0.25):
+            await operator.start(operator.go_on, task_id, rng)
+
+
 async def recrawls(world: World) -> None:
     """`scrapy recrawl` again and again, also two at a time; some are killed."""
     rng, under_way = world.rng("recrawls"), []
@@ -271,6 +286,12 @@ async def recrawls(world: World) -> None:
     await until(lambda: all(process.is_dead or run.done() for process, run in under_way), 600.0, 1.0)
 
 
+async def vanishes(world: World) -> None:
+    operator = Operator(world, 3000)
+    await operator.start(operator.vanish, world.rng("gone"))
+
+
+BESIDE = {"recrawls": recrawls, "anew": goes_on, "gone": vanishes}  # all the time, if a number has it
 MODES = ("away", "slow", "partial", "mute")
 VERBS = ("pause", "resume", "cancel", "close", "budget", "expire")
 ACTS: dict[str, Act] = {
@@ -335,7 +356,7 @@ class Operator:
         except BadTask as error:
             self.world.trace("refused", verb, task_id, str(error)[:60])
 
-    def _insist(self, call: Callable[[], Any]) -> Any:
+    def insist(self, call: Callable[[], Any]) -> Any:
         deadline = Machine.now() + SETTLE_SECONDS
         while True:
             try:
@@ -376,18 +397,23 @@ class Operator:
         world.is_produced = True
 
     def _declare(self, task_id: str, rng: random.Random) -> None:
-        budgets = [{name: rng.randrange(1, most)} for name, most in BUDGETS]
+        extras, budgets = self.world.plan.extras, [{name: rng.randrange(1, most)} for name, most in BUDGETS]
         fields = rng.choice([{}, {}, {"weight": 5}, {"rate": 20.0}, *budgets])
-        if rng.random() < 0.7:
-            task = Task(task_id=task_id, **fields)
-            self._insist(lambda: self._desk.order(task_id, lambda _before: task))
+        if rng.random() < 0.7 or not {"full hosts", "limits"}.isdisjoint(extras):
+            fields |= {"max_pages_host": rng.randrange(1, 6)} if "full hosts" in extras else {}
+            fields |= {"rate": rng.choice([0.5, 2.0])} if "limits" in extras else {}
+            if "limits" in extras and rng.random() < 0.5:
+                fields["expires_at"] = datetime.fromtimestamp(EPOCH + Machine.now() + rng.uniform(2, 40), UTC)
+                self.world.truth.cancelled.add(task_id)
+            self.world.declared[task_id] = task = Task(task_id=task_id, **fields)
+            self.insist(lambda: self._desk.order(task_id, lambda _before: task))
             self.world.budgets[task_id] = task.max_pages or inf
 
     def _producers(self, rng: random.Random) -> dict[str | None, SeedProducer]:
         def made(task_id: str | None) -> SeedProducer:
             topic, closes = rng.choice(self.world.topics.tiers), task_id is not None and rng.random() < 0.7
             make = partial(SeedProducer, self.world.settings, topic=topic, task_id=task_id)
-            return self._insist(partial(make, closes_task=closes and self.world.tells_ends))
+            return self.insist(partial(make, closes_task=closes and self.world.tells_ends))
 
         return {task_id: made(task_id) for task_id in (None, *self.world.task_ids)}
 
@@ -417,7 +443,50 @@ class Operator:
         self.world.sites.refused.clear()
         log, dead_letters = SimSeedLog(), self.world.topics.dead_letters
         self.world.truth.replayed_at = Machine.now()
-        self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, self.topics).run())
+        self.insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, self.topics).run())
+
+    def go_on(self, task_id: str, rng: random.Random) -> None:
+        """Some of its seeds, in its next generation; or in the first one again, if it can be deleted."""
+        world = self.world
+        if rng.random() < 0.5 and not self._delete(task_id):
+            return
+        mine = [url for url, meta in world.sites.seeds.items() if meta.get("task_id") == task_id]
+        mine = rng.sample(mine, min(len(mine), rng.randrange(1, 5)))
+        topic = rng.choice(world.topics.tiers)
+        make = partial(SeedProducer, world.settings, topic=topic, task_id=task_id, closes_task=True)
+        producer = self.insist(make)
+        for url in mine:
+            producer.send({"url": url, "meta": world.sites.seeds[url], "dont_filter": True})
+            world.truth.produced[task_id] += 1
+        with suppress(LogUnavailable):  # it is closed in the end
+            producer.close()
+
+    def _delete(self, task_id: str) -> bool:
+        world, command = self.world, Command()
+        vars(command).update(settings=world.settings, opts=Namespace(new=False), task_id=task_id)
+        vars(command).update(_answer=lambda *_said, **_more: None)
+        try:
+            self.insist(lambda: vars(command).update(desk=self._desk) or command.delete())
+        except BadTask as error:
+            world.trace("refused", "delete", task_id, str(error)[:60])
+            if "is not known" not in str(error):  # else an earlier try has done it
+                return False
+        world.truth.forget(task_id)
+        world.budgets.pop(task_id, None)
+        world.declared.pop(task_id, None)
+        return True
+
+    def vanish(self, rng: random.Random) -> None:
+        """Pages go and come again, and are checked each time; each check counts once."""
+        world, truth, after = self.world, self.world.truth, self.world.plan.settings["SITE_GONE_AFTER"]
+        for url, number in product(GONE, range(after + 3)):
+            world.sites.pages[url].status = rng.choice([404, 410]) if 0 < number < after + 2 else 200
+            make = partial(SeedProducer, world.settings, topic=rng.choice(world.topics.tiers))
+            with closing(self.insist(make)) as producer:
+                producer.send({"url": url, "if_changed": number > 0, "dont_filter": True})
+            while len(truth.places[url]) <= number or truth.is_open(url):
+                sleep(0.5)
+            truth.check_gone(url, number)
 
     def recrawl(self, rng: random.Random) -> None:
         calendar = Calendar(CheckRules.read(self.world.settings), rng.choice([None, None, 2, 20]))
@@ -444,7 +513,7 @@ class Operator:
         topic = (rng or world.rng("checks")).choice(world.topics.tiers)
         if rng is None and lists:
             self._expect(lists)
-        producer = self._insist(lambda: SeedProducer(world.settings, topic=topic))
+        producer = self.insist(lambda: SeedProducer(world.settings, topic=topic))
         for url in lists:
             producer.send(world.sent[url])
         for url in known:
@@ -471,13 +540,13 @@ class Operator:
         When all is done, what has changed since is asked for again.
         """
         for task_id in self.world.task_ids:
-            self._insist(lambda task_id=task_id: self._settle(task_id))
+            self.insist(partial(self.settle_task, task_id))
         while self.world.lag():
             sleep(1.0)
         self.world.settled_at = Machine.now()
         self.check_again()
 
-    def _settle(self, task_id: str) -> None:
+    def settle_task(self, task_id: str) -> None:
         board = self._desk.board
         task = board.task(task_id)
         has_budget = task is not None and any(getattr(task, name) for name, _most in BUDGETS)
@@ -503,6 +572,8 @@ def messages(world: World) -> list[tuple[str | None, dict[str, Any] | None]]:
     for many in world.rng("doubles").choices([10, 60], k=2) if "doubles" in world.plan.extras else ():
         some = world.rng("doubles").sample(seeds, min(4, len(seeds)))
         again += [max(some, key=lambda one: world.sites.pages[one[1]["url"]].trouble)] * many
+    for _, seed in [one for one in seeds if world.plan.other_callback(one[1]["url"])]:
+        seed["callback"] = OTHER
     for _, seed in seeds if "more" in world.plan.extras else ():
         seed["priority"] = rng.choice([-3, 0, 0, 5])
     made: list[tuple[str | None, dict[str, Any] | None]] = [*seeds, *rng.sample(seeds, len(seeds) // 10), *again]

@@ -6,10 +6,12 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.sites import ROBOTS, SCOPE, Page
+from tests.simulation.sites import DAYS, ROBOTS, SCOPE, Page
 from tests.simulation.virtual import Machine
 
 from site_spider.contracts.seed_log import Message, Partition, Position
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
 
 ITEM = "#item"  # of a page
 MOVED = "moved"  # the header of what comes back from the parked topic
+TRAP_PAGES, MOST_DAYS = 50, 140  # that make a trap; that one process stores of it
+TRAP = "trap cal.test/day/N"  # in the reasons of an end
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
+
+FORGOTTEN = -9  # behind no end that counts
 
 Place = tuple[Partition, int]
 
@@ -75,10 +81,11 @@ class Truth:
         self.sent: dict[Place, Sent] = {}  # by processes
         self.parked: set[tuple[str, str | None]] = set()  # URLs that wait for their task
         self.put_back: set[str] = set()  # seeds and links that had been parked
-        self.pages: set[tuple[str, str | None]] = set()  # stored or refused, with the task that did so
+        self.pages: dict[tuple[str, str | None], int] = {}  # stored or refused for a task: behind how many ends of it
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: set[Place] = set()  # that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
+        self.deleted: set[str] = set()  # tasks
         self.closed: dict[str, dict[int, Mapping[Partition, int]]] = defaultdict(dict)  # by record: below which offsets
         self.ends: set[tuple[str, int]] = set()  # task and generation
         self.produced: Counter[str | None] = Counter()  # seeds, by task
@@ -112,7 +119,7 @@ class Truth:
         self.places[at.url].append(at)
         self.world.trace("names", at.url, at.task_id)
         self.parked.discard((at.url, at.task_id))
-        if b'"if_changed"' in value and not parse_seed(value).is_link:
+        if b'"if_changed"' in value and not parse_seed(value, callbacks=None).is_link:
             self.before[at.place] = Counter(self.stored[at.url])
         headers = dict(message.headers)
         if MOVED in headers:
@@ -204,28 +211,55 @@ class Truth:
     def refuses(self, record: Record) -> bool:
         if record.document.get("url") not in self.world.sites.refused:
             return False
-        self.pages.add((record.document["url"], record.document.get("task_id")))
+        self._count((record.document["url"], record.document.get("task_id")))
         self.were_refused.add(record.document["url"])
         return True
+
+    def _count(self, *pages: tuple[str, str | None]) -> None:
+        self.pages |= {page: self._ends_of(page[1]) for page in pages}
+
+    def _ends_of(self, task_id: str | None) -> int:
+        return sum(one == task_id for one, _generation in self.ends)
+
+    def forget(self, task_id: str) -> None:
+        """It was deleted: `close` finds its seeds in the topics, and nobody has counted them."""
+        self.deleted.add(task_id)
+        self.ends -= {one for one in self.ends if one[0] == task_id}
+        self.pages |= {page: FORGOTTEN for page in self.pages if page[1] == task_id}
+        for known in (self.produced, self.events, self.closed):
+            known.pop(task_id, None)
+
+    def check_gone(self, url: str, number: int) -> None:
+        """After so many checks of a page that is gone; one more was good again."""
+        world, found = self.world, self.documents[url]
+        after, deletes = world.plan.settings["SITE_GONE_AFTER"], world.plan.settings["SITE_GONE"] == "delete"
+        if url in self.set_aside_at or world.have_clocks_jumped or not world.looks_up or (deletes and world.deaths):
+            return
+        expected = (number - 1) % after + 1 if deletes else number
+        expected = 0 if number < 1 or number > after + 1 else expected
+        said = found.get("gone_checks") or 0, bool(found.get("gone_at")), found["is_deleted"]
+        is_gone = expected >= after
+        if said != (expected, is_gone, is_gone and deletes):
+            self.violation("checks count wrongly", f"{url} after {number}, gone after {after}: {said}")
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
         url = str(record.document.get("url"))
         if record.kind == "item":  # of a page, or an entry of a list
             url = record.document.get("item_id") or record.document["_page"]["url"] + ITEM
         if url.endswith(ROBOTS):
-            self.pages.add((url, record.document.get("task_id")))
+            self._count((url, record.document.get("task_id")))
             self.documents[url] = {"status": record.document.get("status")}
             return
         for one in record.document.get("additional_urls") or ():
             self.merged.add(one)
-            self.pages.update((one, task_id) for task_id in self.world.sites.tasks_of(one))
+            self._count(*((one, task_id) for task_id in self.world.sites.tasks_of(one)))
             self.stored[one][sink] += 1
             self.documents.setdefault(one, {"url": one})
         if record.document.keys() <= {*OF_MERGED}:
             self.additional[url] = record.document["additional_urls"]
             return
         if record.kind != "item":
-            self.pages.add((url, record.document.get("task_id")))
+            self._count((url, record.document.get("task_id")))
         is_same = "unchanged" if record.document.get("unchanged") else ""
         self.world.trace("store", sink, url, record.document.get("status"), is_same)
         self.stored[url][sink] += 1
@@ -358,6 +392,7 @@ class Truth:
 
     def check(self) -> None:
         others = [*self._wrong_letters(), *self._wrong_ends(), *self.wrong_lists(), *self._fetched_twice()]
+        others += self._wrong_limits()
         for kind, what in [*self._wrong_pages(), *others]:
             self.violation(kind, what)
 
@@ -383,16 +418,18 @@ class Truth:
                 yield "lost", f"{url} as another URL of {page.canonical}"
 
     def _wrong_page(self, url: str, there: Page) -> Iterator[tuple[str, str]]:
-        found, is_cancelled = self.documents[url], not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+        found, plan = self.documents[url], self.world.plan
+        is_cancelled = not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
         is_right = found.get("status") == there.status and there.may_leave(found)
         if not is_right and not (is_cancelled and found.get("description")):
             said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
             yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
         if is_right and not is_cancelled and self._lacks_items(url):
             yield "a lost item", f"{url} is in {sorted(self.stored[url + ITEM])}"
-        item = self.documents.get(url + ITEM, {}).get("body", there.body)
-        if is_right and not is_cancelled and item != there.body and there.status == 200:
-            yield "a wrong item", f"{url}: {item!r:.60}, not {there.body!r:.60}"
+        expected = [there.body, plan.other_callback(url), "none" if "files" in plan.extras else None]
+        item = [self.documents.get(url + ITEM, {}).get(name) for name in ("body", "callback", "file")]
+        if is_right and not is_cancelled and there.status == 200 and self.stored[url + ITEM] and item != expected:
+            yield "a wrong item", f"{url}: {item!r:.90}, not {expected!r:.90}"
         is_dated = there.status == 200 and not self.world.have_clocks_jumped  # a check that fails leaves the time
         if is_dated and str(found.get("changed_at") or "~") < there.changed_at:
             yield "a wrong time", f"{url}: changed at {there.changed_at}, not {found['changed_at']}"
@@ -402,7 +439,9 @@ class Truth:
         for url in self.world.sites.lists if not self.world.have_clocks_jumped else ():
             newest = re.search(r"/list/(\d+)", self.documents.get(url, {}).get("body") or "/list/0")
             entries = [f"{url}/{number}" for number in range(1, int(newest[1]) + 1 if newest else 0)]
-            is_given_up = url in self.set_aside_at or not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+            tasks = self.world.sites.tasks_of(url)
+            is_given_up = url in self.set_aside_at or any(map(partial(self._is_full, url), tasks))
+            is_given_up |= not self.cancelled.isdisjoint(tasks)
             missed = [one for one in entries if not self._is_stored(one)]
             if missed and not is_given_up:
                 yield "an entry is missed", f"{missed[:5]} of {len(entries)}"
@@ -423,8 +462,15 @@ class Truth:
                 yield "fetched twice", f"{url}: {count} times"
 
     def _is_left_to_others(self, url: str) -> bool:
-        """Whether no task that goes on has fetched what leads to a page: it was done for one that is cancelled."""
-        if self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
+        """Whether no task that goes on has fetched what leads to a page: it was done for one that is cancelled.
+
+        Or what leads to it leads into a trap, or its host is full.
+        """
+        tasks = self.world.sites.tasks_of(url)
+        is_trapped = url in DAYS and any(len(process.days) >= TRAP_PAGES for process in self.world.processes)
+        if is_trapped or any(self._is_full(url, task_id) for task_id in tasks):
+            return True
+        if self.cancelled.isdisjoint(tasks):
             return False
         wanted = {self.world.sites.seeds[url].get("task_id")} if url in self.world.sites.seeds else set()
         if not (self.world.deaths or self.world.has_moved):  # else its next owner may find it done
@@ -432,12 +478,49 @@ class Truth:
             wanted |= {task for page, task in self.pages if page in pages and url in pages[page].links}
         return wanted <= self.cancelled
 
+    def _is_full(self, url: str, task_id: str | None) -> bool:
+        """Whether its links to the host of a page are filtered, as far as can be told."""
+        host, seeds = url.split("/")[2], self.world.sites.seeds
+        most = self.world.most_on_host(task_id)
+        asked = sum(len(self.places[one]) for one in seeds if one.split("/")[2] == host)
+        is_exact, begun = self._is_calm and not self.world.lag(), self.world.linked[task_id, host]
+        return most < inf and (not is_exact or len(begun) + asked >= most)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether one process has done all of it."""
+        return len(self.world.processes) == 1 and not (self.world.has_moved or self.world.deaths or self.was_replayed)
+
+    def _wrong_limits(self) -> Iterator[tuple[str, str]]:
+        answered = sum(len(process.days) for process in self.world.processes)
+        for process in self.world.processes:  # it may get links that another one has found
+            if len(process.days) > MOST_DAYS + 2 * (answered - len(process.days)):
+                yield "a trap is not found", f"{process.name}: {len(process.days)} of {answered} days"
+        for (task_id, host), urls in self.world.linked.items() if self._is_calm else ():
+            if len(urls) > (most := self.world.most_on_host(task_id)):
+                yield "a host has too many pages", f"{host}: {len(urls)} for {task_id}, not {most}"
+        days = [url for url in DAYS if self._is_stored(url)]
+        links = {link for url in days for link in self.world.sites.pages[url].links}
+        told = self.events[self.world.sites.seeds[DAYS[0]].get("task_id", "")] if days else ()
+        if told and not (self.world.deaths or self.was_replayed or self.cancelled):
+            refused, count = len(links.difference(days)), told[-1]["reasons"].get(TRAP, 0)
+            if count < refused or (count > refused and self._is_calm):
+                yield "a wrong end", f"{refused} links into a trap, but {told[-1]}"
+        plan, seeds = self.world.plan, self.world.sites.seeds
+        keeps_robots = plan.settings.get("SITE_KEEP_ROBOTS") and not plan.settings["SITE_FILTER_SEEDS"]
+        for url, meta in seeds.items() if keeps_robots else ():
+            robots = "/".join(url.split("/")[:3]) + ROBOTS
+            tasks = [meta.get("task_id")] if plan.settings[SCOPE] == "task" else [None, *self.world.task_ids]
+            is_done = self._is_stored(url) and not self._is_refused(url) and self.cancelled.isdisjoint(tasks)
+            if is_done and self.pages.keys().isdisjoint((robots, task_id) for task_id in tasks):
+                yield "lost", f"{robots} for {tasks}"
+
     def _wrong_letters(self) -> Iterator[tuple[str, str]]:
         for where in sorted(self.no_seeds - set(self.dead_letters)):
             yield "no dead letter", str(where)
         for url in sorted(self.world.sites.refused):
             told = any(at.place in self.dead_letters for at in self._above(url))
-            if not told and self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
+            if not (told or self._is_left_to_others(url)) and self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
                 yield "no dead letter", url
         known = self.no_seeds | self._innocent()
         for where, reason in self.dead_letters.items():
@@ -447,25 +530,30 @@ class Truth:
     def _wrong_ends(self) -> Iterator[tuple[str, str]]:
         if not self.world.tells_ends or self.was_replayed:
             return
-        pages = Counter(one for url, one in self.pages if self.documents.get(url, {}).get("status", 0) is not None)
         for task_id in self.world.task_ids:
-            told, answered, produced = self.events[task_id], pages[task_id], self.produced[task_id]
+            told, produced = self.events[task_id], self.produced[task_id]
             if not told:
                 yield "no end", task_id
                 continue
             said, seeds = f"{task_id}: {told[-1]}", told[-1]["seeds"]
+            before = {one["generation"]: one["pages"] for one in told}.get(told[-1]["generation"] - 1, 0)
+            new = (url for (url, one), at in self.pages.items() if one == task_id and at >= self._ends_of(one) - 1)
+            answered = before + sum(self.documents.get(url, {}).get("status", 0) is not None for url in new)
             # what a process that died or lost the partition had stored is cancelled, if its task is by then
-            # or finds it done for another task, if they share what is done
-            is_shared = self.world.plan.settings[SCOPE] == "group" and (self.world.deaths or self.world.has_moved)
-            is_fewer = told[-1]["pages"] < answered and (task_id in self.cancelled or is_shared)
-            is_fewer |= "recrawls" in self.world.plan.extras  # or more: those of two generations count twice
+            # or finds it done for another task, if they share what is done, or behind other limits
+            has_limits = not {"full hosts", "traps"}.isdisjoint(self.world.plan.extras)
+            may_be_less = has_limits or self.world.plan.settings[SCOPE] == "group"
+            is_left = task_id in self.cancelled or (may_be_less and (self.world.deaths or self.world.has_moved))
+            is_fewer = told[-1]["pages"] < answered and bool(is_left)
+            # or more: what the dead had sent may be stored behind their end
+            is_fewer |= told[-1]["generation"] > 1 and self.world.deaths > 0 and told[-1]["pages"] >= before
             if len({json.dumps(one, sort_keys=True) for one in told if one["generation"] == 1}) > 1:
                 yield "two ends", f"{task_id}: {told}"
             elif told[-1]["pages"] != answered and not is_fewer:
                 yield "a wrong end", f"{said} but {answered} were answered"
             elif seeds["total"] != produced or "spilled" in seeds:  # each once, whatever was moved
                 yield "a wrong end", f"{said} but {produced} seeds were produced"
-            elif told[-1]["partial"]:
+            elif told[-1]["partial"] and task_id not in self.deleted:
                 yield "a partial end", said
 
     def parked_for_good(self) -> list[str]:

@@ -7,7 +7,7 @@ import contextvars
 import hashlib
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any
@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
-from tests.simulation.sites import SCOPE, SINKS, SOURCES, Sites, Web
+from tests.simulation.sites import ROBOTS, SCOPE, SINKS, SOURCES, Sites, Web
 from tests.simulation.truth import Truth
 from tests.simulation.virtual import PROCESS, Machine, until
 
@@ -25,10 +25,13 @@ from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.seed.topics import CrawlTopics, partition_of
+from site_spider.settings import ITEM_PIPELINES
 from site_spider.service.wiring import Parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic
+from site_spider.tasks.declaration import Task
 
+OTHER = "parse_other"  # a callback
 STOP_SECONDS = 200.0
 LAST_SECONDS = 20.0  # for threads that wait for a server, or for who has put back half of what was parked
 _CHOICES: dict[str, list[Any]] = {
@@ -76,6 +79,16 @@ EXTRAS: dict[str, list[dict[str, Any]]] = {  # what few numbers have, each with 
     "robots": [{"ROBOTSTXT_OBEY": True, "SITE_ROBOTS_WAIT_SECONDS": 600, "SITE_ROBOTS_MAX_AGE_SECONDS": 20}],
     "recrawls": [{"SITE_RECRAWL_MIN_SECONDS": 1, "SITE_RECRAWL_FIRST_SECONDS": 2, "SITE_RECRAWL_ERROR_SECONDS": 3}],
 }
+RARE: dict[str, list[dict[str, Any]]] = {  # of which a third of the numbers has one
+    "anew": [{}],  # tasks that have ended go on, or are deleted first
+    "callbacks": [{}],  # pages of a second one, which seeds may name
+    "files": [{"ITEM_PIPELINES": ITEM_PIPELINES | {f"{__name__}.Files": 300}}],  # past the frontier
+    "gone": [{"SITE_GONE_AFTER": count, "SITE_GONE": mode} for count in (2, 3) for mode in ("mark", "delete")],
+    "traps": [{}],
+    "full hosts": [{}],  # budgets of hosts
+    "maps": [{"SITE_KEEP_ROBOTS": True, "SITE_SITEMAPS": "robots"}],  # that robots.txt name
+    "limits": [{}],  # tasks have rates, and expire
+}
 
 
 class Plan:
@@ -110,25 +123,64 @@ class Plan:
         self.network_seconds = rng.choice([0.01, 0.01, 0.2])  # for each way, at most
         rng = random.Random(f"{number}:extras")
         self.extras = {name: rng.choice(choices) for name, choices in EXTRAS.items() if rng.random() < 0.12}
+        if (rng := random.Random(f"{number}:rare 74398")).random() < 0.33:
+            name = rng.choice([*RARE])
+            self.extras.pop("robots" if name == "maps" else "recrawls" if name in ("gone", "anew") else "", None)
+            self.extras[name] = rng.choice(RARE[name])
+            if name in ("anew", "full hosts", "limits", "traps"):
+                self.task_ids, self.crawlers = self.task_ids or ["task0"], rng.choice([1, self.crawlers])
         for settings in self.extras.values():
             self.settings |= settings
+        self.has_items |= not self.merges and not {"callbacks", "files"}.isdisjoint(self.extras)
         self.has_items &= {"lists", "recrawls"}.isdisjoint(self.extras)
         self.bad_answers = 4 if "SITE_RETRY_TIMES_BY_REASON" in self.settings else 1
         self.pause_seconds = max(self.settings["DOWNLOAD_DELAY"] / 2, 1.0 if "robots" in self.extras else 0.0)
+
+    def other_callback(self, url: str) -> str | None:
+        is_other = self.has_items and "callbacks" in self.extras and len(url) % 3 != 1 and not url.endswith(ROBOTS)
+        return OTHER if is_other else None
 
 
 class OwnSpider(SeedSpider):
     """An item of each page, and what any crawl has of it; links go to any topic, as the plan says."""
 
-    async def parse(self, response: Any) -> Any:
+    seed_callbacks = ("parse", OTHER)
+
+    async def parse(self, response: Any, **more: Any) -> Any:
         world = PROCESS.get().world
         if world.plan.has_items and response.url in world.sites.pages:
-            yield {"body": response.text}
-        for output in await super().parse(response):
+            yield {"body": response.text, **more}
+        found = await super().parse(response)
+        for output in map(self._as_planned, found):
             if world.plan.sends_links and isinstance(output, Request) and len(output.url) % 3 == 0:
                 yield to_topic(output, world.rng("topics").choice(world.topics.tiers))
             else:
                 yield output
+
+    def _as_planned(self, output: Any) -> Any:
+        is_other = isinstance(output, Request) and PROCESS.get().world.plan.other_callback(output.url)
+        return output.replace(callback=self.parse_other) if is_other else output
+
+    def parse_other(self, response: Any) -> Any:
+        return self.parse(response, callback=OTHER)
+
+
+class Files:
+    """A pipeline that asks for a file of each item by itself."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Files:
+        return cls(crawler)
+
+    async def process_item(self, item: Any) -> Any:
+        if not (isinstance(item, dict) and "body" in item):
+            return item  # a result, or an entry of a list
+        host = f"h{len(item['body']) % PROCESS.get().world.plan.hosts}.test"
+        answer = await self._crawler.engine.download_async(Request(f"http://{host}/file"))
+        return {**item, "file": answer.text}
 
 
 class Process:
@@ -146,6 +198,7 @@ class Process:
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
         self.asked_at: dict[str, float] = {}  # each host, for a page
+        self.days: set[str] = set()  # of a calendar, that it was answered
         self.leaving: Counter[str] = Counter()  # messages that are about to, by topic
         self.crawler: Any = None
         self.task: asyncio.Task[None] | None = None
@@ -251,6 +304,10 @@ class World:
         self.answers: Counter[str] = Counter()  # good ones, by URL
         self.begun: Counter[str | None] = Counter()  # pages, by task
         self.budgets: dict[str | None, float] = {}  # of these, if a task has one from its beginning: the largest
+        self.declared: dict[str | None, Task] = {}
+        self.linked: dict[tuple[str | None, str], set[str]] = defaultdict(set)  # pages begun, by task and host
+        self.paces: dict[str | None, list[float]] = defaultdict(list)  # when requests began, by task
+        self.looks_up = True  # no look-up of stored pages was given up
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
@@ -279,6 +336,10 @@ class World:
     @property
     def group(self) -> Group:
         return self.broker.group("site_spider")
+
+    def most_on_host(self, task_id: str | None) -> float:
+        task = self.declared.get(task_id)
+        return inf if task is None or task.max_pages_host is None else task.max_pages_host
 
     def lag(self) -> int:
         committed = self.group.committed
@@ -396,6 +457,7 @@ class Listener(logging.Handler):
             return
         said = record.getMessage()[:300]
         self._world.trace("log", record.levelname, said)
+        self._world.looks_up &= "are not looked up" not in said
         if record.levelno >= logging.ERROR and not any(text in said for text in self.EXPECTED):
             error = record.exc_info[1] if record.exc_info else None
             self._world.violation("an error in the log", f"{said} {error!r}")
