@@ -171,7 +171,12 @@ class Addon:
 
 
 class OurParts:
-    """Behind all add-ons: one that sets a dict of components anew takes ours out."""
+    """An add-on behind all others: who sets a dict of components anew, as those or a spider may, takes ours out."""
+
+    @classmethod
+    def come_last(cls, settings: BaseSettings) -> None:
+        """To be called as the settings of a spider are made."""
+        settings.set("ADDONS", {**settings.getdict("ADDONS"), cls: inf}, settings.getpriority("ADDONS") or _LEAST)
 
     def update_settings(self, settings: BaseSettings) -> None:
         add_our_parts(settings)
@@ -189,7 +194,6 @@ def has_our_settings(settings: BaseSettings) -> bool:
 
 def join_settings(settings: BaseSettings) -> None:
     """Our settings for one crawl, but for those that its process has chosen already."""
-    settings.set("ADDONS", {**settings.getdict("ADDONS"), OurParts: inf}, settings.getpriority("ADDONS") or _LEAST)
     apply_our_settings(settings, without=_OF_PROCESS if is_reactor_installed() else frozenset())
 
 

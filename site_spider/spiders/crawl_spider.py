@@ -132,6 +132,7 @@ class SeedSpider(Spider):
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
         environment.add_our_parts(settings)  # beside those of the command line, say
+        environment.OurParts.come_last(settings)
         if is_trial() and (settings.getpriority("FEEDS") or 0) < SETTINGS_PRIORITIES["cmdline"]:
             settings.set("FEEDS", {}, priority="cmdline")  # files of the crawl: a trial would empty them
 

@@ -133,10 +133,33 @@ class Replaces:
 @pytest.mark.parametrize("order", [200, 400])
 def test_parts_that_another_add_on_sets_stand_beside_ours(order: int) -> None:
     """In the place of all, they took the service out, and the crawl waited for ever; or the pipeline, and items."""
-    crawler = Crawler(SeedSpider, settings(ADDONS={Addon: 300, Replaces: order}))
+    assert_ours_are_there(Crawler(SeedSpider, settings(ADDONS={Addon: 300, Replaces: order})))
+
+
+def assert_ours_are_there(crawler: Crawler) -> None:
     crawler.addons.load_settings(crawler.settings)
     for name in environment.MERGED:
         assert set(crawler.settings.getdict(name)) >= {"mine.Part", *environment.OUR_SETTINGS[name]}
+
+
+class NamesAddons(SeedSpider):
+    custom_settings = {"ADDONS": {Addon: 300, Replaces: 400}}  # noqa: RUF012
+
+
+class SetsParts(SeedSpider):
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        super().update_settings(settings)
+        for name in environment.MERGED:
+            settings.set(name, {"mine.Part": 500}, priority="spider")
+
+
+@pytest.mark.parametrize(
+    ("spider", "project"), [(NamesAddons, settings()), (SetsParts, Settings(environment.OUR_SETTINGS))]
+)
+def test_parts_that_a_spider_sets_stand_beside_ours(spider: type[SeedSpider], project: Settings) -> None:
+    """Itself as Scrapy's documentation shows it, in this project, or by an add-on."""
+    assert_ours_are_there(Crawler(spider, project))
 
 
 # --- our scheduler and dupefilter in somebody else's project, where no setting of ours exists -----
