@@ -451,13 +451,13 @@ class Truth:
     def _fetched_twice(self) -> Iterator[tuple[str, str]]:
         """By one process, which filters seeds and loses nothing of what it has done."""
         plan, above = self.world.plan, self.world.sites.above
-        is_one = plan.crawlers == 1 and not (self.world.deaths or self.world.has_moved or self.was_replayed)
-        if not (is_one and plan.settings["SITE_FILTER_SEEDS"] and plan.settings["SITE_DUPEFILTER"] == "memory"):
+        if not (self._is_calm and plan.settings["SITE_FILTER_SEEDS"] and plan.settings["SITE_DUPEFILTER"] == "memory"):
             return
         unmarked = {root for url in self.set_aside_at for root in above(url)}  # what does not end well leaves no marks
         unmarked |= {url for url, named in self.places.items() if any(at.place in self.before for at in named)}
         for url, count in self.world.answers.items() if not plan.merges else ():
-            is_usual = unmarked.isdisjoint(above(url)) and self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+            tasks, spared = self.world.sites.tasks_of(url), unmarked.union(self.world.sites.lists)
+            is_usual = spared.isdisjoint(above(url)) and self.cancelled.isdisjoint(tasks) and len(tasks) == 1
             if count > 1 and is_usual:
                 yield "fetched twice", f"{url}: {count} times"
 
@@ -536,8 +536,9 @@ class Truth:
                 yield "no end", task_id
                 continue
             said, seeds = f"{task_id}: {told[-1]}", told[-1]["seeds"]
-            before = {one["generation"]: one["pages"] for one in told}.get(told[-1]["generation"] - 1, 0)
-            new = (url for (url, one), at in self.pages.items() if one == task_id and at >= self._ends_of(one) - 1)
+            earlier = told[-1]["generation"] - 1
+            before = {one["generation"]: one["pages"] for one in told}.get(earlier, 0)
+            new = (url for (url, one), at in self.pages.items() if one == task_id and at >= earlier)
             answered = before + sum(self.documents.get(url, {}).get("status", 0) is not None for url in new)
             # what a process that died or lost the partition had stored is cancelled, if its task is by then
             # or finds it done for another task, if they share what is done, or behind other limits
