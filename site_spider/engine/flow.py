@@ -495,6 +495,7 @@ def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: S
     Not with a downloader that is not ours, nor with AutoThrottle; `came_back` is called there, too.
     """
     guard_spider_middlewares(engine.scraper)
+    copy_what_is_under_way(engine)
     if hasattr(engine.downloader, "came_back"):
         engine.downloader.came_back = came_back
     if getattr(engine.downloader, "goes_short_way", False):
@@ -502,6 +503,16 @@ def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: S
         engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
         assert engine._slot is not None
         schedule_without_timer(engine._slot.nextcall)
+
+
+def copy_what_is_under_way(engine: ExecutionEngine) -> None:
+    """Before a callback downloads its own request again: the end of that download would be the end of the page."""
+    download = engine.download_async
+
+    def download_async(request: Request) -> Coroutine[Any, Any, Response]:
+        return download(request.copy() if request in requests_in_progress(engine) else request)
+
+    engine.download_async = download_async  # type: ignore[method-assign]
 
 
 def guard_spider_middlewares(scraper: Scraper) -> None:

@@ -9,7 +9,7 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 from unittest.mock import Mock
@@ -575,3 +575,21 @@ def test_an_error_that_is_handled_or_raised_again_is_no_page_without_a_result(tm
     assert [item["rescued"] for item in found.items.values()] == ["odd"]
     said = {document["url"].rpartition("/")[2]: document["description"] for document in found.documents.values()}
     assert said == {"odd": None, "list": None, "broken": "RuntimeError: it fails"}
+
+
+class DownloadsAgain(SeedSpider):
+    async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override]
+        again = await self.crawler.engine.download_async(response.request)
+        yield {"bodies": [response.text, again.text]}
+
+
+@pytest.mark.parametrize("throttled", [False, True])
+def test_a_callback_may_download_its_own_request_again(tmp_path: Path, throttled: bool) -> None:
+    """It ended the crawl, or the page without a result: Scrapy knows a request under way once."""
+    bodies = iter(["captcha", "content"])
+    engine.ANSWERS["/p"] = lambda request: page(request, next(bodies))
+    seed = {"url": "http://h.test/p", "meta": {"url_id": "p"}}
+    found = crawl(tmp_path, [seed], DownloadsAgain, AUTOTHROTTLE_ENABLED=throttled)
+    assert found.items["p-1"]["bodies"] == ["captcha", "content"]
+    assert (found.documents["p"]["body"], found.documents["p"]["description"]) == ("captcha", None)
+    assert found.exit_code == 0
