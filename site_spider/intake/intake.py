@@ -375,8 +375,8 @@ class Seeds:
 
     def _starts_again(self, message: Message, position: int) -> None:
         logger.warning(
-            "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
-            "retention has passed the committed offset",
+            "%s/%d starts again at offset %d, below the position %d: the topic was created again, its retention "
+            "has passed the committed offset, or a leader that lacked messages was elected",
             *message.partition,
             message.offset,
             position,

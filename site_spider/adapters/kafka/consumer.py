@@ -14,14 +14,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
 from site_spider.adapters.kafka.assignment import KafkaAssignment, OwnerWatch, listed
 from site_spider.adapters.kafka.client import MISSING, BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
 from site_spider.adapters.kafka.member_name import MemberSlot
-from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
+from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds, committed_by
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.bounded import LogLimit
 from site_spider.contracts import seed_log
@@ -74,6 +74,10 @@ class Gaps:
         if due is not None and offset > due:
             first, _ = self._open.get(partition, (due, 0))
             self._open[partition] = first, offset
+
+    def is_behind(self, partition: Partition, offset: int) -> bool:
+        """Whether it was handed out already: the log was cut."""
+        return offset < self._due.get(partition, 0)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         for partition in partitions:
@@ -210,6 +214,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._slot = MemberSlot.try_claim(group, config.member_name)
         self._rejoins = LogLimit(_MOST_REJOINS, _REJOINS_SECONDS)
         self._gaps = Gaps(self._start_of, listener.deleted)
+        self._cut: set[Partition] = set()  # of these the client has begun anew, and the rest of a batch is void
         self._items = items  # where those of transactions go
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -359,7 +364,9 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._assignment.raise_failure()
         if first is None:
             return
+        self._cut.clear()
         self._put(first)  # at once: a rebalance within `consume` takes it back, for its next owner gets it again
+        self._cut.clear()
         rest = self._client.consume(limit - 1, 0) if limit > 1 else []
         self._assignment.raise_failure()
         for raw in rest:
@@ -376,18 +383,42 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         if error is None:
             self._said = None
             message = to_message(raw)
+            if self._is_cut(message.partition, message.offset):
+                return None
             self._note_gap(message.partition, message.offset, message.offset + 1)
             return message
         if error.code() == KafkaError._PARTITION_EOF:
             self._said = None
             partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
-            self._note_gap(partition, end, end)
-            self._assignment.note_end(partition, end)
+            if not self._is_cut(partition, end):
+                self._note_gap(partition, end, end)
+                self._assignment.note_end(partition, end)
         elif is_fatal(error):
             raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         else:
             self._hear(error)
         return None
+
+    def _is_cut(self, partition: Partition, offset: int) -> bool:
+        """Whether the log was cut there by a leader that lacked messages: then it is read again from what is committed.
+
+        Of seeds in flight that the log still has nothing would be known any more: who listens begins anew at an
+        offset that is behind.
+        """
+        if partition in self._cut or not self._gaps.is_behind(partition, offset):
+            return partition in self._cut
+        try:
+            [found] = committed_by(self._client, [TopicPartition(*partition)], _ANSWER_SECONDS)
+            if found.offset >= offset:
+                return False
+            begin = found.offset if found.offset >= 0 else OFFSET_BEGINNING
+            self._client.seek(TopicPartition(*partition, begin))
+        except KafkaException as error:
+            raise _Ended(f"Kafka does not tell group {self._group} what is committed: {error}.") from error
+        self._cut.add(partition)
+        self._dropped([partition])
+        self._client.resume([TopicPartition(*partition)])  # the prefetch may have stopped it
+        return True
 
     def _hear(self, error: KafkaError) -> None:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
