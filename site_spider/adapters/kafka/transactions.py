@@ -16,7 +16,8 @@ by message, and what is refused even so with half of its body, a quarter, ...
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -105,10 +106,28 @@ def _with_reason(client: Producer, failed: dict[int, KafkaError]) -> dict[int, K
     return failed
 
 
+def _answered(question: Callable[[], None], seconds: float) -> None:
+    """Measured with confluent-kafka 2.16: where a coordinator dies, send_offsets_to_transaction may never return.
+
+    Its thread stays behind with its client then. Raises TimeoutError.
+    """
+    answer: Future[None] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001 - raised again where it was asked
+            answer.set_exception(error)
+
+    runtime.Thread(target=ask, name="site-kafka-offsets", daemon=True).start()
+    answer.result(seconds)
+
+
 TRANSACTION_SECONDS = 40.0  # then the coordinator aborts; how long a dead process can hold up readers
 SEND_SECONDS = 25.0  # for all messages of a transaction, which may be one tree of SITE_SINK_BACKLOG_BYTES
 SILENCE_SECONDS = 10.0  # without the broker taking any of them
 ANSWER_SECONDS = 10.0  # for one answer of the coordinator
+OFFSETS_SECONDS = 25.0  # for its answers to offsets that are sent, the last of which may begin late
 _STEP_SECONDS = 0.02
 _METADATA_HEAD = 11  # of the client's form: its name, and the generation
 
@@ -256,7 +275,10 @@ class KafkaTransactions:
 
         try:
             if offsets:
-                insisted(send, KafkaError.retriable, ANSWER_SECONDS)
+                _answered(partial(insisted, send, KafkaError.retriable, ANSWER_SECONDS), OFFSETS_SECONDS)
+        except TimeoutError as error:
+            self.close()  # it takes no other call, an abort neither
+            raise LogUnavailable(f"Kafka did not take offsets with results in {OFFSETS_SECONDS:.0f} s.") from error
         except KafkaException as error:
             self._abort(client)
             raise self._unavailable("commit", error) from error

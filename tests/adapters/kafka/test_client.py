@@ -22,6 +22,7 @@ from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import TopicIds
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import ConfigError, LogUnavailable
 from tests.authority import Authority
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
@@ -326,3 +327,19 @@ def test_transactions_that_cannot_begin_say_what_the_servers_refuse(monkeypatch:
     made = KafkaTransactions(KafkaConfig("127.0.0.1:9"), "id", {"result": "results"}, member)
     with pytest.raises(LogUnavailable, match="Connection refused"):
         made.run([], {})
+
+
+def test_a_coordinator_that_dies_under_the_offsets_does_not_hold_up_the_consumer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client never returns: another one ends what was open."""
+    over = threading.Event()
+    stuck = Mock(send_offsets_to_transaction=lambda *_arguments: over.wait(300))
+    monkeypatch.setattr(transactions, "OFFSETS_SECONDS", 0.1)
+    made = KafkaTransactions.__new__(KafkaTransactions)
+    made._in_doubt, made._outsider, made._client = False, b"", stuck
+    made._member = Mock(consumer_group_metadata=lambda: b"of a member of the group")
+    with pytest.raises(LogUnavailable, match="did not take offsets"):
+        made.run([], {Partition("seeds", 0): Position(1)})
+    assert made._client is None
+    over.set()
