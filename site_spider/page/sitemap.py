@@ -49,7 +49,7 @@ _OF_ITEM: Final = (b"url", b"date_modified", b"date_published")
 _JSON_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # up to the quotation mark
 _HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _SITEMAP_LINE: Final = re.compile(
-    rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})", re.MULTILINE | re.IGNORECASE
+    rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*([^\s#][^\r\n#]{0,8191})", re.MULTILINE | re.IGNORECASE
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _GAP_PARTS: Final = 20  # as long as so many of these it takes to read on behind a fault
@@ -121,7 +121,7 @@ class _Refused(Exception):
 def sitemaps_of_robots(body: bytes) -> list[ListedPage]:
     """What the Sitemap lines of a robots.txt name."""
     return [
-        ListedPage(line[1].decode("utf-8", "replace"))
+        ListedPage(line[1].decode("utf-8", "replace").strip())
         for line in islice(_SITEMAP_LINE.finditer(body[:_MOST_ROBOTS_BYTES]), _MOST_NAMED)
     ]
 

@@ -163,8 +163,8 @@ def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
 
 
 def test_sitemaps_of_a_robots_txt_are_read_as_others_read_them() -> None:
-    body = b"\xef\xbb\xbfSitemap: /1\rsitemap : https://b.test/2 # more\n Sitemap:\nSitemap: #x\n#Sitemap: /3"
-    assert [entry.url for entry in sitemaps_of_robots(body)] == ["/1", "https://b.test/2"]
+    body = b"\xef\xbb\xbfSitemap: /1\rsitemap : https://b.test/2 #m\n Sitemap:\nSitemap: #x\n#Sitemap: /3\nsitemap:a b "
+    assert [entry.url for entry in sitemaps_of_robots(body)] == ["/1", "https://b.test/2", "a b"]
     assert sitemaps_of_robots(b"\n" * 512_000 + b"Sitemap: /1") == []
 
 
