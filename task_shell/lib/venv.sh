@@ -35,13 +35,16 @@ state() { sha256sum "$project/$1"; }
 
 is_installed() { [[ $(cat "$(stamp "$1")" 2>/dev/null) == "$(state "$1")" ]]; }
 
+# was_moved: its scripts name the Python of another place; where it is a link, that is as it was
+was_moved() { [[ ! -L $venv ]] && grep -qs '^[0-9a-f]' "$(stamp "$1")" && ! grep -qF "  $project/" "$(stamp "$1")"; }
+
 # prepare_venv REQUIREMENTS_FILE...: sets venv
 prepare_venv() {
     venv=$project/.venv
     local file
     local -a missing=() arguments=()
     exec 8<"$project" && flock 8 # another script may be at it
-    if ! usable "$venv/bin/python"; then make_venv; fi
+    if ! usable "$venv/bin/python" || was_moved requirements.txt; then make_venv; fi
     for file in "$@"; do
         is_installed "$file" || missing+=("$file")
     done

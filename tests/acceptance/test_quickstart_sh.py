@@ -90,6 +90,35 @@ def test_data_of_ones_own_may_be_anywhere_and_waits_for_no_other(tmp_path: Path)
     assert (ran.returncode, "no line of 'bad' could be used" in ran.stderr) == (1, True), ran.stderr
 
 
+_PREPARED = """
+here=$1/task_shell project=$2
+source "$here/lib/venv.sh"
+usable() { :; }
+make_venv() { echo made; }
+install_requirements() { :; }
+prepare_venv requirements.txt
+"""
+
+
+def test_an_environment_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+    """With its project, or copied: its scripts name the Python of the old place."""
+
+    def prepare(project: Path) -> str:
+        command = ["bash", "-euc", _PREPARED, "bash", str(ROOT), str(project)]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    old, new = tmp_path / "old place", tmp_path / "new place"
+    (old / ".venv").mkdir(parents=True)
+    (old / "requirements.txt").touch()
+    assert [prepare(old), prepare(old)] == ["", ""]
+    shutil.copytree(old, new)
+    assert prepare(new) == "made\n"
+    (tmp_path / "linked").mkdir()
+    shutil.copy(old / "requirements.txt", tmp_path / "linked")
+    (tmp_path / "linked" / ".venv").symlink_to(old / ".venv")
+    assert prepare(tmp_path / "linked") == ""
+
+
 def test_a_wrong_argument_is_said_before_anything_is_done(tmp_path: Path) -> None:
     for arguments, code, said in (
         (["no-such-file"], 1, "there is no file 'no-such-file'"),
