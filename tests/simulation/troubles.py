@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,7 @@ from tests.simulation.sites import GONE, LIST_PAGE, Listing, SimResults
 from tests.simulation.virtual import EPOCH, Machine, sleep, until
 from tests.simulation.world import OTHER, Process, World
 
-from site_spider.commands.task import Command
+from site_spider.commands.task import _ONLY_FOR, Command
 from site_spider.commands.recrawl import _NAMES, Recrawl, RecrawlPlan
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import LogUnavailable, SinkUnavailable
@@ -408,6 +408,7 @@ class Operator:
             self.world.declared[task_id] = task = Task(task_id=task_id, **fields)
             self.insist(lambda: self._desk.order(task_id, lambda _before: task))
             self.world.budgets[task_id] = task.max_pages or inf
+            self.world.most_on_host[task_id] = task.max_pages_host or inf
 
     def _producers(self, rng: random.Random) -> dict[str | None, SeedProducer]:
         def made(task_id: str | None) -> SeedProducer:
@@ -424,6 +425,7 @@ class Operator:
         world = self.world
         if verb in ("cancel", "expire"):
             world.truth.cancelled.add(task_id)
+            world.truth.restarted.discard(task_id)
         if verb == "close" and not (world.tells_ends and world.is_produced):
             return  # it says that all producers have ended
         try:
@@ -446,34 +448,32 @@ class Operator:
         self.insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, self.topics).run())
 
     def go_on(self, task_id: str, rng: random.Random) -> None:
-        """Some of its seeds, in its next generation; or in the first one again, if it can be deleted."""
-        world = self.world
-        if rng.random() < 0.5 and not self._delete(task_id):
+        """Some of its seeds, in its next generation; or it is deleted before, or declared anew."""
+        world, truth = self.world, self.world.truth
+        verb = rng.choice(["", "delete", "start"])
+        if verb and not self._command(verb, task_id):
             return
+        if verb == "delete":
+            truth.forget(task_id)
+            world.budgets.pop(task_id, None)
+            world.declared.pop(task_id, None)
+        truth.restarted.update([task_id] if verb else [])
         mine = [url for url, meta in world.sites.seeds.items() if meta.get("task_id") == task_id]
         mine = rng.sample(mine, min(len(mine), rng.randrange(1, 5)))
-        topic = rng.choice(world.topics.tiers)
-        make = partial(SeedProducer, world.settings, topic=topic, task_id=task_id, closes_task=True)
-        producer = self.insist(make)
-        for url in mine:
-            producer.send({"url": url, "meta": world.sites.seeds[url], "dont_filter": True})
-            world.truth.produced[task_id] += 1
-        with suppress(LogUnavailable):  # it is closed in the end
-            producer.close()
+        truth.produced[task_id] += len(mine)
+        seeds = [{"url": url, "meta": world.sites.seeds[url], "dont_filter": True} for url in mine]
+        self._send(seeds, rng, task_id=task_id, closes_task=True)
 
-    def _delete(self, task_id: str) -> bool:
-        world, command = self.world, Command()
-        vars(command).update(settings=world.settings, opts=Namespace(new=False), task_id=task_id)
+    def _command(self, verb: str, task_id: str) -> bool:
+        """`scrapy task`, with no options."""
+        command, options = Command(), dict.fromkeys([*_ONLY_FOR])
+        vars(command).update(settings=self.world.settings, opts=Namespace(new=False, **options), task_id=task_id)
         vars(command).update(_answer=lambda *_said, **_more: None)
         try:
-            self.insist(lambda: vars(command).update(desk=self._desk) or command.delete())
+            self.insist(lambda: vars(command).update(desk=self._desk) or getattr(command, verb)())
         except BadTask as error:
-            world.trace("refused", "delete", task_id, str(error)[:60])
-            if "is not known" not in str(error):  # else an earlier try has done it
-                return False
-        world.truth.forget(task_id)
-        world.budgets.pop(task_id, None)
-        world.declared.pop(task_id, None)
+            self.world.trace("refused", verb, task_id, str(error)[:60])
+            return verb == "delete" and "is not known" in str(error)  # an earlier try has done it
         return True
 
     def vanish(self, rng: random.Random) -> None:
@@ -481,9 +481,7 @@ class Operator:
         world, truth, after = self.world, self.world.truth, self.world.plan.settings["SITE_GONE_AFTER"]
         for url, number in product(GONE, range(after + 3)):
             world.sites.pages[url].status = rng.choice([404, 410]) if 0 < number < after + 2 else 200
-            make = partial(SeedProducer, world.settings, topic=rng.choice(world.topics.tiers))
-            with closing(self.insist(make)) as producer:
-                producer.send({"url": url, "if_changed": number > 0, "dont_filter": True})
+            self._send([{"url": url, "if_changed": number > 0, "dont_filter": True}], rng)
             while len(truth.places[url]) <= number or truth.is_open(url):
                 sleep(0.5)
             truth.check_gone(url, number)
@@ -510,17 +508,21 @@ class Operator:
                 page.changed_at = datetime.fromtimestamp(EPOCH + Machine.now(), UTC).isoformat(timespec="milliseconds")
         else:
             known = [url for url in known if not truth.is_current(url)]
-        topic = (rng or world.rng("checks")).choice(world.topics.tiers)
         if rng is None and lists:
             self._expect(lists)
-        producer = self.insist(lambda: SeedProducer(world.settings, topic=topic))
-        for url in lists:
-            producer.send(world.sent[url])
+        seeds = [world.sent[url] for url in lists]
         for url in known:
             meta = world.sent[url]["meta"] | {"if_changed": True}
             meta |= {"follow_unchanged": True} if "more" in world.plan.extras else {}
-            producer.send({**world.sent[url], "dont_filter": True, "meta": meta})
-        with suppress(LogUnavailable):
+            seeds.append({**world.sent[url], "dont_filter": True, "meta": meta})
+        self._send(seeds, rng or world.rng("checks"))
+
+    def _send(self, seeds: Sequence[Mapping[str, Any]], rng: random.Random, **options: Any) -> None:
+        topic = rng.choice(self.world.topics.tiers)
+        producer = self.insist(lambda: SeedProducer(self.world.settings, topic=topic, **options))
+        for seed in seeds:
+            producer.send(seed)
+        with suppress(LogUnavailable):  # it is closed in the end
             producer.close()
 
     def _expect(self, lists: Sequence[str]) -> None:

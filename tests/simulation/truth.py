@@ -86,6 +86,7 @@ class Truth:
         self.covered: set[Place] = set()  # that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
         self.deleted: set[str] = set()  # tasks
+        self.restarted: set[str] = set()  # tasks, that nobody has cancelled since
         self.closed: dict[str, dict[int, Mapping[Partition, int]]] = defaultdict(dict)  # by record: below which offsets
         self.ends: set[tuple[str, int]] = set()  # task and generation
         self.produced: Counter[str | None] = Counter()  # seeds, by task
@@ -216,10 +217,8 @@ class Truth:
         return True
 
     def _count(self, *pages: tuple[str, str | None]) -> None:
-        self.pages |= {page: self._ends_of(page[1]) for page in pages}
-
-    def _ends_of(self, task_id: str | None) -> int:
-        return sum(one == task_id for one, _generation in self.ends)
+        ends = Counter(task_id for task_id, _generation in self.ends)
+        self.pages |= {page: ends[str(page[1])] for page in pages}
 
     def forget(self, task_id: str) -> None:
         """It was deleted: `close` finds its seeds in the topics, and nobody has counted them."""
@@ -480,8 +479,7 @@ class Truth:
 
     def _is_full(self, url: str, task_id: str | None) -> bool:
         """Whether its links to the host of a page are filtered, as far as can be told."""
-        host, seeds = url.split("/")[2], self.world.sites.seeds
-        most = self.world.most_on_host(task_id)
+        host, seeds, most = url.split("/")[2], self.world.sites.seeds, self.world.most_on_host.get(task_id, inf)
         asked = sum(len(self.places[one]) for one in seeds if one.split("/")[2] == host)
         is_exact, begun = self._is_calm and not self.world.lag(), self.world.linked[task_id, host]
         return most < inf and (not is_exact or len(begun) + asked >= most)
@@ -497,7 +495,7 @@ class Truth:
             if len(process.days) > MOST_DAYS + 2 * (answered - len(process.days)):
                 yield "a trap is not found", f"{process.name}: {len(process.days)} of {answered} days"
         for (task_id, host), urls in self.world.linked.items() if self._is_calm else ():
-            if len(urls) > (most := self.world.most_on_host(task_id)):
+            if len(urls) > (most := self.world.most_on_host.get(task_id, inf)):
                 yield "a host has too many pages", f"{host}: {len(urls)} for {task_id}, not {most}"
         days = [url for url in DAYS if self._is_stored(url)]
         links = {link for url in days for link in self.world.sites.pages[url].links}
@@ -554,6 +552,8 @@ class Truth:
                 yield "a wrong end", f"{said} but {answered} were answered"
             elif seeds["total"] != produced or "spilled" in seeds:  # each once, whatever was moved
                 yield "a wrong end", f"{said} but {produced} seeds were produced"
+            elif task_id in self.restarted and told[-1]["event"] != "done":
+                yield "a wrong end", said
             elif told[-1]["partial"] and task_id not in self.deleted:
                 yield "a partial end", said
 

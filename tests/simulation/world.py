@@ -168,18 +168,12 @@ class OwnSpider(SeedSpider):
 class Files:
     """A pipeline that asks for a file of each item by itself."""
 
-    def __init__(self, crawler: Any) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Files:
-        return cls(crawler)
-
     async def process_item(self, item: Any) -> Any:
         if not (isinstance(item, dict) and "body" in item):
             return item  # a result, or an entry of a list
-        host = f"h{len(item['body']) % PROCESS.get().world.plan.hosts}.test"
-        answer = await self._crawler.engine.download_async(Request(f"http://{host}/file"))
+        process = PROCESS.get()
+        host = f"h{len(item['body']) % process.world.plan.hosts}.test"
+        answer = await process.crawler.engine.download_async(Request(f"http://{host}/file"))
         return {**item, "file": answer.text}
 
 
@@ -305,6 +299,7 @@ class World:
         self.begun: Counter[str | None] = Counter()  # pages, by task
         self.budgets: dict[str | None, float] = {}  # of these, if a task has one from its beginning: the largest
         self.declared: dict[str | None, Task] = {}
+        self.most_on_host: dict[str | None, float] = {}  # pages, by task
         self.linked: dict[tuple[str | None, str], set[str]] = defaultdict(set)  # pages begun, by task and host
         self.paces: dict[str | None, list[float]] = defaultdict(list)  # when requests began, by task
         self.looks_up = True  # no look-up of stored pages was given up
@@ -336,10 +331,6 @@ class World:
     @property
     def group(self) -> Group:
         return self.broker.group("site_spider")
-
-    def most_on_host(self, task_id: str | None) -> float:
-        task = self.declared.get(task_id)
-        return inf if task is None or task.max_pages_host is None else task.max_pages_host
 
     def lag(self) -> int:
         committed = self.group.committed
