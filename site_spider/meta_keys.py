@@ -12,6 +12,7 @@ JOB = "site_job"  # the Job that a request serves
 UNRAISED_PRIORITY = "site_unraised_priority"  # the priority before redirects raised it
 NOT_BEFORE = "site_not_before"  # event-loop time before which a retry is not made
 AGAIN = "site_again"  # the page was fetched before its canonical page, and is asked for again
+GIVEN = "site_given"  # it goes on with a page: a downloader middleware gave it, or another process began
 RETRY_REASONS = "site_retry_reasons"  # why each earlier attempt failed
 NOT_FOLLOWED = "site_not_followed"  # why a redirect was not followed
 STAYS = "site_stays"  # a request that is not spilled and is crawled here; true: also when its task pauses

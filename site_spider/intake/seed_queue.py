@@ -136,6 +136,8 @@ def _attempts(spilled: Spilled) -> dict[str, Any]:
         meta[meta_keys.KNOWN_RUN] = run, before_ms
     if spilled.is_link:
         return meta
+    if not (spilled.retry_times or spilled.redirect_times):  # of these the counts say it
+        meta[meta_keys.GIVEN] = True
     if spilled.retry_times:
         meta |= {"retry_times": spilled.retry_times, meta_keys.RETRY_REASONS: list(spilled.retry_reasons)}
     if spilled.redirect_times:

@@ -172,13 +172,15 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
             return None
         job = Job(request, parent.entry, parent)
         request.meta[meta_keys.JOB] = job
+        request.meta.pop(meta_keys.GIVEN, None)  # of its page
     if job.entry.live and not job.entry.holds:  # of a timer that a callback has set, say
         del request.meta[meta_keys.JOB]
         return None
     return job
 
 
-ATTEMPTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN)  # in meta of a request that is no first one
+# in meta of a request that is no first one
+ATTEMPTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN, meta_keys.GIVEN)
 
 
 def _is_child(request: Request, job: Job, is_being_scraped: Callable[[Request], bool]) -> bool:

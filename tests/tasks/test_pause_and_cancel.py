@@ -20,6 +20,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider import settings as project
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands import progress
 from site_spider.contracts.seed_log import Message, Partition
@@ -29,9 +30,11 @@ from site_spider.errors import LogUnavailable
 from site_spider.frontier import spill
 from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Outcome
+from site_spider.page.url import host_of
 from site_spider.results.commits import OffsetCommits
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks import end_events, returning
 from site_spider.tasks.admission import Overtaking, TaskAdmission
 from site_spider.tasks.board import Board
@@ -118,6 +121,38 @@ def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
     assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 364
     assert len(crawl(tmp_path, []).documents) == 401
     assert set(fetched.values()) == {1}
+
+
+class Rendered:
+    """A downloader middleware that has each page fetched by a service."""
+
+    def process_request(self, request: Request) -> Request | None:
+        service = "http://render.test/?url="
+        return None if request.url.startswith(service) else request.replace(url=service + request.url)
+
+
+class CopiesMeta(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        for number in range(9 if response.meta["depth"] == 0 else 0):
+            yield Request(f"http://host.test/{number}", meta=response.meta)
+
+
+@pytest.mark.parametrize(("spider", "budget"), [(SeedSpider, 4), (CopiesMeta, 900)])
+@pytest.mark.parametrize("where", ["memory", "kafka"])
+def test_a_page_that_a_middleware_has_fetched_in_another_way_spends_the_budget_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spider: type[SeedSpider], budget: int, where: str
+) -> None:
+    """What was under way is parked as such: it spends no more when it comes back, and its document is the page's."""
+    monkeypatch.setitem(engine.ANSWERS, "/", linked(9, "http://host.test/"))
+    parts = {"DOWNLOADER_MIDDLEWARES": {**project.DOWNLOADER_MIDDLEWARES, Rendered: 500}}
+    parts |= {"SITE_LINKS_TO": where, "SITE_LINK_SCOPE": "any", "DEPTH_LIMIT": 1}
+    declare(tmp_path, max_pages=budget)
+    found = crawl(tmp_path, SITE, spider, **parts).documents.values()
+    assert desk(tmp_path).board.used("t").begun == min(10, budget)
+    if TaskOrders(desk(tmp_path), "t").change(["max_pages=1000"]).returned:
+        found = crawl(tmp_path, [], spider, **parts).documents.values()
+    assert (len(found), desk(tmp_path).board.used("t").begun) == (10, 10)
+    assert {host_of(document["url"]) for document in found} == {"host.test"}
 
 
 def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
