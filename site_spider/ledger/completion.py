@@ -187,12 +187,16 @@ def _is_child(request: Request, job: Job, is_being_scraped: Callable[[Request], 
     """Tell a link whose meta was copied from a response, this one's or an earlier one's, from another attempt.
 
     Before the spider has the response only middlewares make requests, and those are attempts.
-    A spider asks for one with get_retry_request, which counts; who copies a meta may leave counts out.
+    A spider asks for one with get_retry_request, which counts, or with `response.request.replace(dont_filter=True)`;
+    who copies a meta may leave counts out.
     """
     origin = _working_on.get()
     if origin is None or not is_being_scraped(origin):
         return False
-    counted = origin.meta if job_of(origin) is job else {}
+    is_of_page = job_of(origin) is job
+    if is_of_page and request.dont_filter and (request.url, request.body) == (origin.url, origin.body):
+        return False
+    counted = origin.meta if is_of_page else {}
     return all(request.meta.get(count) in (None, counted.get(count)) for count in ATTEMPTS)
 
 

@@ -414,6 +414,23 @@ def test_a_link_with_the_meta_of_an_earlier_page_is_a_page_of_its_own(tmp_path: 
     assert sorted(document["url"] for document in found.documents.values()) == urls
 
 
+class AsksAgain(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        if response.text == "captcha":
+            yield response.request.replace(dont_filter=True)
+        else:
+            yield {"text": response.text}
+
+
+def test_the_result_of_a_seed_is_that_of_its_request_made_again(tmp_path: Path) -> None:
+    """As people retry in callbacks: what came at last stood under another id than the seed's."""
+    bodies = iter(["captcha", "captcha", "content"])
+    engine.ANSWERS["/p"] = lambda request: page(request, next(bodies))
+    found = crawl(tmp_path, [{"url": "http://h.test/p", "meta": {"url_id": "p"}}], AsksAgain)
+    assert {key: document["body"] for key, document in found.documents.items()} == {"p": "content"}
+    assert found.items["p-1"]["text"] == "content"
+
+
 class Deferring(SeedSpider):
     @inlineCallbacks
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
