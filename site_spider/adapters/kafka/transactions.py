@@ -115,7 +115,8 @@ def _answered(question: Callable[[], None], seconds: float) -> None:
 
     def ask() -> None:
         try:
-            answer.set_result(question())
+            question()
+            answer.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised again where it was asked
             answer.set_exception(error)
 
