@@ -250,7 +250,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     if not record.exc_info:
         return True
     record.msg, record.args = f"A host of {HOSTS} fails, so the next one is asked: %s", (record.exc_info[1],)
-    record.exc_info = None
+    record.exc_info = record.exc_text = None  # which a record may have from its beginning
     return _retries.admit(runtime.monotonic())
 
 

@@ -324,6 +324,9 @@ def test_a_host_that_is_away_is_one_line_and_not_a_traceback_at_each_request(
     assert "A host of SITE_ELASTICSEARCH_HOSTS fails" in told.getMessage()
     assert "Connection refused" in told.getMessage()
     assert told.exc_info is None
+    told.exc_info, told.exc_text = (ValueError, ValueError("away"), None), "Traceback"  # as our records have it
+    assert not client_module._in_one_line(told)
+    assert (told.exc_info, told.exc_text) == (None, None)
 
 
 # --- a reader, and documents that are not ours ----------------------------------------------------
