@@ -17,14 +17,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from struct import error as StructError  # noqa: N812 - a class
 from struct import unpack_from
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from site_spider import runtime
@@ -296,6 +296,7 @@ class KafkaAssignment:
         if self._ids.former:
             return  # the consumer joins again: the client has begun at an offset of another topic
         self._unlearned.clear()
+        self._look_back(self._client, self._ids.begins(waiting))
         self._client.resume(waiting)
         self._announce(positions)
 
@@ -343,11 +344,21 @@ class KafkaAssignment:
             self._unlearned_since = runtime.monotonic()
             self._unlearned.update(to_ours(raw))
             return
-        client.incremental_assign(_begun(raw, self._ids.former))
+        begins = self._ids.begins(raw)
+        client.incremental_assign(begins)
+        self._look_back(client, begins)
         self._ids.former.clear()
         client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
         with self._failing_later():
             self._announce(positions)
+
+    @staticmethod
+    def _look_back(client: Consumer, begins: Iterable[TopicPartition]) -> None:
+        """The client asks at a seek alone whether the messages before are those that the group has read."""
+        for one in begins:
+            if one.leader_epoch is not None:
+                with suppress(KafkaException):  # it goes on without having asked
+                    client.seek(one)
 
     def _committed(
         self, client: Consumer, raw: list[TopicPartition], timeout_seconds: float
@@ -408,11 +419,3 @@ class KafkaAssignment:
 def to_ours(raw: Iterable[TopicPartition]) -> list[Partition]:
     """The client's partitions as ours."""
     return [Partition(one.topic, one.partition) for one in raw]
-
-
-def _begun(raw: Iterable[TopicPartition], former: Container[Partition]) -> list[TopicPartition]:
-    """Where the client is to begin; the servers have an offset of a former topic for some."""
-    return [
-        TopicPartition(one.topic, one.partition, OFFSET_BEGINNING) if ours in former else one
-        for one, ours in zip(raw, to_ours(raw), strict=True)
-    ]

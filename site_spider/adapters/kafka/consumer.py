@@ -386,6 +386,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
             if self._is_cut(message.partition, message.offset):
                 return None
             self._note_gap(message.partition, message.offset, message.offset + 1)
+            self._ids.read(message.partition, message.offset + 1, raw.leader_epoch())
             return message
         if error.code() == KafkaError._PARTITION_EOF:
             self._said = None

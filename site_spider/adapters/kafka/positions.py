@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from site_spider import runtime
@@ -31,8 +31,19 @@ _THROWN_OUT = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANC
 Answered = Callable[[LogUnavailable | None], None]
 
 
+class SignedPosition(NamedTuple):
+    """As it is committed, with all that Kafka has to know to find later that it is of another log."""
+
+    offset: int
+    metadata: str = ""  # with the id of the topic
+    leader_epoch: int = -1  # not known
+
+
+Signed = Mapping[Partition, SignedPosition]
+
+
 class _Unanswered(NamedTuple):
-    positions: Mapping[Partition, Position]
+    positions: Signed
     answered: Answered
     begun_at: float  # monotonic
 
@@ -48,18 +59,18 @@ class KafkaCommits:
     def is_late(self) -> bool:
         return self._pending is not None and runtime.monotonic() - self._pending.begun_at > LATE_SECONDS
 
-    def wait(self, client: Consumer, positions: Mapping[Partition, Position]) -> None:
+    def wait(self, client: Consumer, positions: Signed) -> None:
         try:
-            answers = client.commit(offsets=_raw(positions), asynchronous=False) or []
+            answers = client.commit(offsets=to_raw(positions), asynchronous=False) or []
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
         if failed := _error_in(answers):
             raise self._refused(failed)
 
-    def begin(self, client: Consumer, positions: Mapping[Partition, Position], answered: Answered) -> None:
+    def begin(self, client: Consumer, positions: Signed, answered: Answered) -> None:
         self._pending = _Unanswered(positions, answered, runtime.monotonic())
         try:
-            client.commit(offsets=_raw(positions), asynchronous=True)
+            client.commit(offsets=to_raw(positions), asynchronous=True)
         except KafkaException as error:
             self._answer(self._refused(error.args[0]))
 
@@ -94,11 +105,15 @@ def _error_in(answers: Iterable[TopicPartition]) -> KafkaError | None:
     return next((answer.error for answer in answers if answer.error), None)
 
 
-def _raw(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
-    return [TopicPartition(*partition, *position) for partition, position in positions.items()]
+def to_raw(positions: Signed) -> list[TopicPartition]:
+    """As the client takes them."""
+    return [
+        TopicPartition(*partition, at.offset, at.metadata, leader_epoch=at.leader_epoch)
+        for partition, at in positions.items()
+    ]
 
 
-def _is_same(raw: Iterable[TopicPartition], positions: Mapping[Partition, Position]) -> bool:
+def _is_same(raw: Iterable[TopicPartition], positions: Signed) -> bool:
     return {Partition(one.topic, one.partition): one.offset for one in raw} == {
         partition: position.offset for partition, position in positions.items()
     }
@@ -154,6 +169,8 @@ class TopicIds:
         self._config = config
         self._ids: dict[str, str] = {}  # that positions are signed with
         self._told: dict[str, str] = {}  # by the servers, last
+        # of each partition: up to where it was read, and the epoch of the leader that has written what is before
+        self._epochs: dict[Partition, tuple[int, int]] = {}
         self._admin: AdminClient | None = None
         self._answers: Mapping[str, Future[Any]] = {}
         self._look_at = 0.0
@@ -185,6 +202,8 @@ class TopicIds:
         self._learn(ids, {one.topic for one in owned})
         positions = {one: to_position(raw, ids[one.topic]) for one, raw in found.items()}
         for partition, raw in found.items():
+            self._epochs.pop(partition, None)  # it may have been here before
+            self.read(partition, raw.offset, raw.leader_epoch)
             if positions[partition] is None and raw.offset >= 0:
                 self.former.add(partition)
                 logger.warning(
@@ -194,14 +213,40 @@ class TopicIds:
                 )  # fmt: skip
         return positions
 
-    def signed(self, positions: Mapping[Partition, Position]) -> dict[Partition, Position]:
-        return {
-            one: Position(at.offset, f"{self._ids[one.topic]}|{at.metadata}") if self._ids.get(one.topic) else at
-            for one, at in positions.items()
-        }
+    def read(self, partition: Partition, following: int, leader_epoch: int | None) -> None:
+        """The message before `following` was read, or committed."""
+        if leader_epoch is not None:
+            self._epochs[partition] = following, leader_epoch
+
+    def signed(self, positions: Mapping[Partition, Position]) -> Signed:
+        """By the epoch the client finds, when it begins there, that messages before it were lost with their leader.
+
+        A later one than that of the last of these finds the same; an earlier one would find what is not so.
+        """
+        signed = {}
+        for one, at in positions.items():
+            following, epoch = self._epochs.get(one, (-1, -1))
+            prefix = f"{topic_id}|" if (topic_id := self._ids.get(one.topic)) else ""
+            signed[one] = SignedPosition(at.offset, prefix + at.metadata, epoch if at.offset <= following else -1)
+        return signed
+
+    def begins(self, raw: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Where the client is to begin in partitions whose positions are known, with an epoch where there is one.
+
+        The servers have an offset of a former topic for some.
+        """
+        return [self._begin(Partition(one.topic, one.partition)) or one for one in raw]
+
+    def _begin(self, partition: Partition) -> TopicPartition | None:
+        if partition in self.former:
+            return TopicPartition(*partition, OFFSET_BEGINNING)
+        if (known := self._epochs.get(partition)) is None:
+            return None
+        return TopicPartition(*partition, known[0], leader_epoch=known[1])
 
     def forget(self) -> None:
         self._ids.clear()
+        self._epochs.clear()
         self.former.clear()
         self._is_mixed = False
         self._answers = {}

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from site_spider import runtime
 from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastErrors, insisted
-from site_spider.adapters.kafka.positions import committed_by, to_position
+from site_spider.adapters.kafka.positions import Signed, committed_by, to_position, to_raw
 from site_spider.bounded import LogLimit
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Kind
@@ -154,7 +154,7 @@ class KafkaTransactions:
         except LogUnavailable as error:
             logger.warning("No transactions for now, trying again: %s", error)
 
-    def run(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> dict[int, str]:
+    def run(self, items: Sequence[Item], positions: Signed) -> dict[int, str]:
         if self._in_doubt:
             raise LogUnavailable("The end of an earlier transaction is not known yet.")
         values, refused = values_of(items)
@@ -268,8 +268,8 @@ class KafkaTransactions:
 
     # --- beginning and ending -------------------------------------------------------------------
 
-    def _finish(self, client: Producer, items: Sequence[Item], positions: Mapping[Partition, Position]) -> None:
-        offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
+    def _finish(self, client: Producer, items: Sequence[Item], positions: Signed) -> None:
+        offsets = to_raw(positions)
 
         def send() -> None:
             client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)

@@ -106,6 +106,7 @@ def parts() -> Mock:
 def member(parts: Mock) -> KafkaAssignment:
     """A member that has partition 1."""
     parts.ids.positions.return_value = {ONE: Position(5)}
+    parts.ids.begins.side_effect = list
     parts.client.committed.return_value = []
     found = KafkaAssignment(parts.listener, parts.ids, parts.commit, parts.left)
     found.subscribe(parts.client, ["seeds"], owes_join=False)

@@ -19,10 +19,10 @@ from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.assignment import OwnerWatch
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
 from site_spider.adapters.kafka.member_name import MemberSlot
-from site_spider.adapters.kafka.positions import TopicIds
+from site_spider.adapters.kafka.positions import SignedPosition, TopicIds
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Partition
 from site_spider.errors import ConfigError, LogUnavailable
 from tests.authority import Authority
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
@@ -340,6 +340,6 @@ def test_a_coordinator_that_dies_under_the_offsets_does_not_hold_up_the_consumer
     made._in_doubt, made._outsider, made._client = False, b"", stuck
     made._member = Mock(consumer_group_metadata=lambda: b"of a member of the group")
     with pytest.raises(LogUnavailable, match="did not take offsets"):
-        made.run([], {Partition("seeds", 0): Position(1)})
+        made.run([], {Partition("seeds", 0): SignedPosition(1)})
     assert made._client is None
     over.set()

@@ -13,9 +13,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.positions import TopicIds, to_position
+from site_spider.adapters.kafka.member_name import MemberSlot
+from site_spider.adapters.kafka.positions import SignedPosition, TopicIds, to_position, to_raw
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Partition, Position
-from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, is_listed, poll_until, wait_until
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, Member, is_listed, poll_until, wait_until
 
 FORMER, NEW = 30, 80  # messages
 ID, OTHER = "q83v-EjRVniQq83v_JrRVg", "A2KM6RnPTFmkCTlYVxiaxQ"
@@ -94,7 +96,7 @@ def test_a_topic_with_another_id_is_noticed_once(ids: Servers) -> None:
     ids.ids = {"seeds": ID, "bulk": OTHER}
     assert ids.are_others()
     assert ids.signed({Partition("bulk", 0): Position(3, "x")}) == {
-        Partition("bulk", 0): Position(3, f"{ID}|x")  # of the topic that it was read in
+        Partition("bulk", 0): SignedPosition(3, f"{ID}|x")  # of the topic that it was read in
     }
     ids.forget()
     ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [])
@@ -110,7 +112,7 @@ def test_partitions_of_two_topics_of_one_name_are_not_mixed(ids: Servers) -> Non
     ids.positions([TopicPartition(*first, 7)], [])
     ids.ids = {"seeds": OTHER, "bulk": ID}
     ids.positions([TopicPartition(*second, -1001)], [first])
-    assert ids.signed({first: Position(9)}) == {first: Position(9, f"{ID}|")}
+    assert ids.signed({first: Position(9)}) == {first: SignedPosition(9, f"{ID}|")}
     assert ids.are_others()
 
 
@@ -118,7 +120,7 @@ def test_servers_without_ids_are_believed(ids: Servers) -> None:
     ids.ids = {"seeds": "A" * 22, "bulk": "A" * 22}
     at = Partition("seeds", 0)
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
-    assert ids.signed({at: Position(8, "y")}) == {at: Position(8, f"{ID}|y")}  # it may be told later
+    assert ids.signed({at: Position(8, "y")}) == {at: SignedPosition(8, f"{ID}|y")}  # it may be told later
     assert not ids.are_others()
 
 
@@ -126,7 +128,7 @@ def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers) -> None:
     """The commit names a topic then; what the servers tell later is compared with that."""
     at = Partition("seeds", 0)
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
-    assert ids.signed({at: Position(8)}) == {at: Position(8, f"{ID}|")}
+    assert ids.signed({at: Position(8)}) == {at: SignedPosition(8, f"{ID}|")}
     assert ids.asked == 1
     ids.positions([TopicPartition("seeds", 1, -1001)], [at])
     assert ids.asked == 1
@@ -138,13 +140,50 @@ def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers) -> None:
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: None}  # they have told once
 
 
+def test_a_position_has_the_epoch_of_what_was_read_before_it(ids: Servers) -> None:
+    """Behind that there may be marks of transactions, of a later epoch."""
+    at = Partition("seeds", 0)
+    ids.positions([TopicPartition(*at, 7, "", 2)], [])
+    assert [ids.signed({at: Position(offset)})[at].leader_epoch for offset in (7, 8)] == [2, -1]
+    ids.read(at, 10, 3)
+    ids.read(at, 11, None)  # of servers that do not tell
+    assert [ids.signed({at: Position(offset)})[at].leader_epoch for offset in (9, 10, 11)] == [3, 3, -1]
+    assert to_raw(ids.signed({at: Position(10)}))[0].leader_epoch == 3
+    ids.positions([TopicPartition(*at, 5)], [])  # it was away, and whoever had it did not tell
+    assert [one.offset for one in ids.begins([TopicPartition(*at)])] == [-1001]
+    ids.forget()
+    assert ids.signed({at: Position(9)})[at].leader_epoch == -1
+
+
+def test_a_member_begins_before_its_position_where_the_log_lacks_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that lacked messages became the leader, and others were written at their offsets."""
+    monkeypatch.setattr(MemberSlot, "try_claim", lambda *_named: None)
+    monkeypatch.setattr("site_spider.adapters.kafka.positions._WAIT_SECONDS", 0.1)
+    cluster = AdminClient({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
+    brokers = ",".join(f"{one.host}:{one.port}" for one in cluster.list_topics(timeout=300).brokers.values())
+    log = KafkaSeedLog(KafkaConfig(brokers))
+    producer = log.producer()
+    for future in [producer.send("seeds", b"k", b"%d" % number) for number in range(20)]:
+        number = future.result(PATIENCE_SECONDS).partition.number
+    committed = TopicPartition("seeds", number, 10, leader_epoch=7)  # which the mock does not know
+    monkeypatch.setattr(
+        "site_spider.adapters.kafka.assignment.committed_by",
+        lambda _client, wanted, _seconds: [committed if one.partition == number else one for one in wanted],
+    )
+    member = Member(log, "seeds", "group")
+    member.take(20)
+    assert [message.offset for message in member.taken] == list(range(20))
+    member.consumer.close()
+    producer.close()
+
+
 def test_an_id_that_is_told_late_is_taken(ids: Servers) -> None:
     at = Partition("seeds", 0)
     ids.positions([TopicPartition(*at, 7)], [])
-    assert ids.signed({at: Position(8)}) == {at: Position(8)}
+    assert ids.signed({at: Position(8)}) == {at: SignedPosition(8)}
     ids.ids = {"seeds": ID, "bulk": ID}
     assert not ids.are_others()
-    assert ids.signed({at: Position(8)}) == {at: Position(8, f"{ID}|")}
+    assert ids.signed({at: Position(8)}) == {at: SignedPosition(8, f"{ID}|")}
 
 
 @pytest.mark.servers

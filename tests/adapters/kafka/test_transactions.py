@@ -15,6 +15,7 @@ from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.member_name import MemberSlot
+from site_spider.adapters.kafka.positions import SignedPosition
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import Partition, Position
@@ -190,10 +191,10 @@ def test_a_member_of_an_earlier_generation_stores_nothing(scene: Scene, monkeypa
     scene.member()
     monkeypatch.setattr(transactions, "_membership", lambda: stale)
     with pytest.raises(LogUnavailable):
-        transactions.run([page(1)], {scene.at: Position(1)})
+        transactions.run([page(1)], {scene.at: SignedPosition(1)})
     assert (scene.stored(), scene.committed()) == ([], None)
     monkeypatch.undo()
-    assert transactions.run([page(1)], {scene.at: Position(1)}) == {}
+    assert transactions.run([page(1)], {scene.at: SignedPosition(1)}) == {}
     assert scene.stored() == ["1"]
 
 
@@ -203,7 +204,7 @@ def test_who_is_no_member_stores_nothing(scene: Scene) -> None:
     outsider = Consumer(config.member(scene.group, None, lambda _error: None))
     transactions = KafkaTransactions(config, scene.group, {"result": scene.results}, outsider)
     with pytest.raises(LogUnavailable, match="no member"):
-        transactions.run([page(1)], {scene.at: Position(1)})
+        transactions.run([page(1)], {scene.at: SignedPosition(1)})
     assert (scene.stored(), scene.committed()) == ([], None)
     transactions.close()
     outsider.close()
@@ -254,9 +255,9 @@ def test_offsets_are_sent_when_all_connections_have_ended_meanwhile(
             relay.heal()
             return membership
 
-        assert transactions.run([page(1)], {scene.at: Position(1)}) == {}
+        assert transactions.run([page(1)], {scene.at: SignedPosition(1)}) == {}
         monkeypatch.setattr(transactions, "_membership", cut)
-        assert transactions.run([page(2)], {scene.at: Position(2)}) == {}
+        assert transactions.run([page(2)], {scene.at: SignedPosition(2)}) == {}
         assert (scene.stored(), scene.committed()) == (["1", "2"], Position(2))
         transactions.close()
 
@@ -271,7 +272,7 @@ def test_what_a_dead_process_left_open_is_ended_by_its_successor(scene: Scene, m
     successor = type(transactions)(transactions._config, transactions._identity, transactions._topics, member._client)
     assert scene.stored() == []
     successor._outsider = transactions._outsider  # it was made after its member had joined
-    assert successor.run([page(2)], {scene.at: Position(1)}) == {}
+    assert successor.run([page(2)], {scene.at: SignedPosition(1)}) == {}
     assert scene.stored() == ["2"]
     successor.close()
 
