@@ -249,9 +249,9 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     """Without the traceback that the client writes at each request which another host is to answer."""
     if not record.exc_info:
         return True
-    record.msg, record.args = f"A host of {HOSTS} fails, so the next one is asked: %s", (record.exc_info[1],)
-    record.exc_info = record.exc_text = None  # which a record may have from its beginning
-    return _retries.admit(runtime.monotonic())
+    if _retries.admit(runtime.monotonic()):
+        logger.warning("A host of %s fails, so the next one is asked: %s", HOSTS, record.exc_info[1])
+    return False
 
 
 def index_name(settings: SettingsView, setting: str) -> str:
