@@ -28,7 +28,7 @@ def resource(name: str) -> Path:
 def temporary_folder() -> Path:
     """The usual one, also while the disk is full: `tempfile` takes the first that it can write to."""
     named = Path(os.environ.get("TMPDIR") or _TEMPORARY)
-    return named if named.is_dir() else _TEMPORARY
+    return named if os.path.isdir(named) else _TEMPORARY  # noqa: PTH112 - raises nothing
 
 
 @cache

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -238,6 +239,13 @@ def test_a_folder_of_others_is_not_used(
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # a socket's name has 107 bytes at most
         monkeypatch.setenv("TMPDIR", short)
         assert frontier_sockets.new_path().parent == Path(short) / f"site_spider-{os.getuid()}"
+
+
+def test_a_temporary_folder_that_cannot_be_looked_at_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of root, whose environment a command of another user has."""
+    monkeypatch.setenv("TMPDIR", "/root/tmp")
+    monkeypatch.setattr(os, "stat", Mock(side_effect=PermissionError))
+    assert [*frontier_sockets.folders()][-1].parent == Path("/tmp")
 
 
 def test_a_full_disk_hides_no_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
