@@ -435,11 +435,12 @@ def _order(path: Path, processes: int) -> bool:
 
 def _folders() -> Iterator[Path]:
     """Where the files may be, the best first."""
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+    home = os.path.expanduser("~")  # noqa: PTH111 - raises nothing
+    runtime, state = (os.environ.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"))
+    if os.path.isdir(runtime):  # noqa: PTH112 - as above
         yield Path(runtime) / "site_spider-control"
-    home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))  # noqa: PTH111 - raises nothing
-    if home.is_absolute():
-        yield home / "site_spider-control"
+    if Path(state).is_absolute() or os.path.isdir(home):  # noqa: PTH112 - as above
+        yield Path(home, ".local", "state", state) / "site_spider-control"
     yield Path(os.environ.get("TMPDIR") or "/tmp") / f"site_spider-{os.getuid()}-control"  # noqa: S108 - looked at
 
 

@@ -202,6 +202,16 @@ def test_a_folder_without_locks_or_room_ends_no_supervisor(
     assert control.claim() is None  # it is tried again
 
 
+def test_no_folder_is_made_that_the_system_would_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a user without a home, as of a service, or after the end of the session whose XDG_RUNTIME_DIR is left."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for name in ("HOME", "XDG_RUNTIME_DIR", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "TMPDIR").mkdir()
+    assert supervisor.ScaleControl(["key"]).claim() is None
+    assert [*tmp_path.iterdir()] == [tmp_path / "TMPDIR"]
+
+
 _HOLDER = """
 import signal
 from site_spider.service.supervisor import ScaleControl
