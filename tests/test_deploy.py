@@ -178,6 +178,17 @@ def test_members_keep_their_names_and_an_old_one_ends_first() -> None:
     assert names["SITE_MEMBER_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
 
 
+def test_no_service_of_a_namespace_gives_pods_a_setting() -> None:
+    """Kubernetes would make SITE_SPIDER_PORT of a service site-spider, and whoever meets it would refuse it."""
+    specs = [
+        one["spec"]["template"]["spec"]
+        for path in KUBERNETES
+        for one in documents(path)
+        if "template" in one.get("spec", {})
+    ]
+    assert [spec["enableServiceLinks"] for spec in specs] == [False, False]
+
+
 def test_the_scaler_names_the_group_and_the_stateful_set() -> None:
     scaler = documents(DEPLOY / "k8s" / "scaling.yaml")[0]
     config = documents(DEPLOY / "k8s" / "config.yaml")[0]["data"]
