@@ -23,6 +23,7 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Completion, Job, id_of_page
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, header_texts, result_fields
@@ -51,8 +52,9 @@ class _KnownPage(NamedTuple):
 
     @property
     def is_well(self) -> bool:
-        """Whether its document went to the sinks, and none has refused it."""
-        return self.job.written and self.job.error is None and not self.job.entry.is_set_aside
+        """Whether its document went to the sinks, and none has refused it; nor was it dropped with its partition."""
+        entry = self.job.entry
+        return self.job.written and self.job.error is None and not entry.is_set_aside and entry.live
 
 
 class PageTexts:
@@ -64,7 +66,8 @@ class PageTexts:
         self._merges = merges
         self._first: BoundedDict[tuple[str | None, str | None, str], str] = BoundedDict(_MOST_TEXTS)
         self._pages: BoundedDict[str, _KnownPage] = BoundedDict(_MOST_PAGES)
-        self._missed: BoundedDict[str, bool] = BoundedDict(_MOST_PAGES)  # canonical pages that did not come
+        # canonical pages that did not come, and who has asked for each: with that it is dropped
+        self._missed: BoundedDict[str, SeedInFlight] = BoundedDict(_MOST_PAGES)
 
     @classmethod
     def read(cls, settings: BaseSettings) -> Self | None:
@@ -179,12 +182,13 @@ class PageTexts:
         known, spilled = self._pages.get(points_to), job.seed.spilled
         if not _why_not(result, known, own, job):
             self._is_no_first(result, job)
-        if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
+        was_here = known is not None and (known.job.written or known.job.error is not None) and known.job.entry.live
+        if was_here or ((missed := self._missed.get(points_to)) is not None and missed.live):
             return None
         if _never_comes(points_to, result.canonical or "", job, crawler):
             return None
         if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
-            self._missed[points_to] = True
+            self._missed[points_to] = job.entry
             return None
         self._is_no_first(result, job)
         later = asyncio.get_running_loop().time() + _CANONICAL_SECONDS

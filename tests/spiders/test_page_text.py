@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from scrapy import Request
@@ -17,16 +18,21 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
+from site_spider import meta_keys
 from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
+from site_spider.contracts.seed_log import Partition
 from site_spider.contracts.sink import Answer, Exchange, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
-from site_spider.ledger.completion import id_of_page, job_of
-from site_spider.results.document import PAGE_FIELDS
+from site_spider.ledger.completion import Job, id_of_page, job_of
+from site_spider.ledger.ledger import SeedInFlight
+from site_spider.results.document import PAGE_FIELDS, Result
+from site_spider.seed.seed import parse_seed
 from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.service.service import SeedService
 from site_spider.sources import extraction_process
 from site_spider.spiders import conditional, page_text
+from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process import engine, extraction
@@ -562,3 +568,38 @@ def test_what_is_kept_of_a_body_and_that_links_behind_it_are_followed(tmp_path: 
         assert not found["body"]
         assert (kept and base64.b64decode(kept, validate=True)) == (whole[:LIMIT] if keeps and whole else None)
         assert (found["body_truncated"], found["response_size"]) == (keeps and len(whole) > LIMIT, len(whole))
+
+
+def test_what_a_lost_partition_took_along_is_no_canonical_page() -> None:
+    """Its request was dropped, or its document, so it is asked for again."""
+    asyncio.run(asked_for_again())
+
+
+async def asked_for_again() -> None:
+    texts, entries = PageTexts("plain", merges=True), [SeedInFlight(Partition("s", 0), 7, epoch) for epoch in (1, 2, 3)]
+    same = {"method": "GET", "status": 200, "text_hash": "same"}
+    copy = Result("copy", url=f"{HOST}/copy", canonical=f"{HOST}/one", **same)
+
+    def link(entry: SeedInFlight, path: str) -> Job:
+        entry.reads(parse_seed(b'{"url": "http://a.test/"}'))
+        return Job(Request(HOST + path), entry, Job(Request(HOST), entry))
+
+    def again(entry: SeedInFlight, **meta: Any) -> Request | None:
+        return texts.again(copy, Request(f"{HOST}/copy", meta=meta), link(entry, "/copy"), cast(Crawler, None))
+
+    async def merged(result: Result, job: Job) -> Result | None:
+        return await texts.merged(result, job, cast(StoredPages, Mock(of=AsyncMock(return_value={}))), is_in_scope=True)
+
+    first, second, third = entries
+    assert again(first)
+    assert not again(first, **{meta_keys.AGAIN: True})  # it did not come
+    assert not again(second)
+    first.live = False
+    assert again(second)
+
+    await merged(Result("one", url=f"{HOST}/one", **same), one := link(second, "/one"))
+    one.written = True
+    assert await merged(copy, link(second, "/copy"))
+    second.live = False
+    assert again(third)
+    assert not await merged(copy, link(third, "/copy"))
