@@ -250,14 +250,16 @@ def test_a_temporary_folder_that_cannot_be_looked_at_is_none(monkeypatch: pytest
 def test_a_full_disk_hides_no_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the folders for temporary files, `tempfile` takes the first that it can write to."""
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    path = frontier_sockets.new_path()
-    path.touch()
-    monkeypatch.setattr(tempfile, "tempdir", None)  # as in a new process
-    with full(tmp_path):
-        assert frontier_sockets.running() == {path: os.getpid()}
-        assert default_folder() == path.parent
-        monkeypatch.setenv("XDG_STATE_HOME", "/proc")
-        assert ScaleControl(["key"]).claim() is None
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc")
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # as above
+        monkeypatch.setenv("TMPDIR", short)
+        path = frontier_sockets.new_path()
+        path.touch()
+        monkeypatch.setattr(tempfile, "tempdir", None)  # as in a new process
+        with full(tmp_path):
+            assert frontier_sockets.running() == {path: os.getpid()}
+            assert default_folder() == path.parent
+            assert ScaleControl(["key"]).claim() is None
 
 
 def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Path) -> None:
