@@ -18,7 +18,7 @@ from tests.simulation.log import SimSeedLog
 from tests.simulation.sites import SimSink
 from tests.simulation.troubles import BESIDE, Operator, Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds, until
-from tests.simulation.world import Listener, Plan, Process, World
+from tests.simulation.world import OTHER_SLOT, Listener, Plan, Process, World
 
 from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
@@ -122,6 +122,8 @@ async def _story(world: World, troubles: Sequence[Trouble]) -> None:
     for slot in range(world.plan.crawlers):
         world.start(slot)
         await asyncio.sleep(rng.choice([0.0, rng.uniform(0, 2)]))
+    for slot in (OTHER_SLOT, OTHER_SLOT + 1) if "groups" in world.plan.extras else ():
+        world.start(slot)
     under_way = [producing, *(loop.create_task(happen(world, trouble)) for trouble in troubles)]
     extras = () if world.plan.is_exactly_once else world.plan.extras
     under_way += [loop.create_task(act(world)) for name, act in BESIDE.items() if name in extras]

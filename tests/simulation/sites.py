@@ -38,6 +38,7 @@ LIST_PAGE, MOST_ENTRIES = 5, 60
 RATE_SECONDS, EXPIRY_SECONDS = 20.0, 10.0  # over which it is counted; in which all hear of it
 ROBOTS, DELAY = "/robots.txt", "User-agent: *\nCrawl-delay: 1"
 DAYS = [f"http://cal.test/day/{number}" for number in range(240)]  # of a calendar: a trap
+OTHER_SINK = "other"  # and the group that writes to it
 GONE = ["http://gone.test/1", "http://gone.test/2"]
 
 
@@ -353,12 +354,12 @@ class SimSink(_Store):
 
     async def open(self) -> None:
         await asyncio.sleep(0.005)
-        if "away" in self.world.sinks[self.name]:
+        if "away" in self.world.sinks.get(self.name, ()):
             raise SinkUnavailable("the sink is away")
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         loop, rng, world = Machine.running(), self.world.rng(self.name), self.world
-        process, mode = PROCESS.get(), world.sinks[self.name]
+        process, mode = PROCESS.get(), world.sinks.get(self.name, ())
         ended: asyncio.Future[Sequence[Verdict]] = loop.create_future()
         world.truth.writing(process, records)
 
@@ -370,7 +371,10 @@ class SimSink(_Store):
                 return Verdict(Answer.RETRY, "overloaded")
             if world.truth.refuses(record):
                 return Verdict(Answer.REJECTED, "refused by the sink")
-            world.truth.store(self.name, record, process.name)
+            if process.is_other:
+                world.truth.others.add(str(record.document.get("url")))
+            else:
+                world.truth.store(self.name, record, process.name)
             return ACKNOWLEDGED
 
         def apply() -> None:
@@ -391,6 +395,7 @@ class SimSink(_Store):
 
 SecondSink = type("SecondSink", (SimSink,), {"name": "second"})
 ThirdSink = type("ThirdSink", (SimSink,), {"name": "third"})
+OtherSink = type("OtherSink", (SimSink,), {"name": OTHER_SINK})
 LogSink = type("LogSink", (SimSink,), {"name": "kafka"})  # what transactions store
 SINKS = (SimSink, SecondSink, ThirdSink)
 
@@ -436,12 +441,12 @@ class SimDone(_Store, DoneStore):
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
         self.open()
-        return SimSink.world.marks.intersection(fingerprints)
+        return SimSink.world.marks[PROCESS.get().is_other].intersection(fingerprints)
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
         self.open()
         SimSink.world.truth.marking(fingerprints)
-        SimSink.world.marks.update(fingerprints)
+        SimSink.world.marks[PROCESS.get().is_other].update(fingerprints)
 
 
 class _Marks:

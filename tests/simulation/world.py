@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
-from tests.simulation.sites import ROBOTS, SCOPE, SINKS, SOURCES, Sites, Web
+from tests.simulation.sites import OTHER_SINK, ROBOTS, SCOPE, SINKS, SOURCES, Sites, Web
 from tests.simulation.truth import Truth
 from tests.simulation.virtual import PROCESS, Machine, until
 
@@ -31,7 +31,7 @@ from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 from site_spider.tasks.declaration import Task
 
-OTHER = "parse_other"  # a callback
+OTHER, OTHER_SLOT = "parse_other", 200  # a callback; the first of the other group
 STOP_SECONDS = 200.0
 LAST_SECONDS = 20.0  # for threads that wait for a server, or for who has put back half of what was parked
 _CHOICES: dict[str, list[Any]] = {
@@ -88,7 +88,11 @@ RARE: dict[str, list[dict[str, Any]]] = {  # of which a third of the numbers has
     "full hosts": [{}],  # budgets of hosts
     "maps": [{"SITE_KEEP_ROBOTS": True, "SITE_SITEMAPS": "robots"}],  # that robots.txt name
     "limits": [{}],  # tasks have rates, and expire
+    "groups": [{}],  # two over the same topics, with stores of their own
 }
+
+
+WITHOUT = {"maps": ["robots"], "anew": ["recrawls"], "gone": ["recrawls"], "groups": ["idle", "lists"]}
 
 
 class Plan:
@@ -125,8 +129,11 @@ class Plan:
         self.extras = {name: rng.choice(choices) for name, choices in EXTRAS.items() if rng.random() < 0.12}
         if (rng := random.Random(f"{number}:rare 74398")).random() < 0.33:
             name = rng.choice([*RARE])
-            self.extras.pop("robots" if name == "maps" else "recrawls" if name in ("gone", "anew") else "", None)
+            for other in WITHOUT.get(name, ()):
+                self.extras.pop(other, None)
             self.extras[name] = rng.choice(RARE[name])
+            if name == "groups":
+                self.task_ids, self.is_exactly_once, self.sinks = [], False, self.sinks or 1
             if name in ("anew", "full hosts", "limits", "traps"):
                 self.task_ids, self.crawlers = self.task_ids or ["task0"], rng.choice([1, self.crawlers])
         for settings in self.extras.values():
@@ -183,6 +190,7 @@ class Process:
     def __init__(self, world: World, slot: int, number: int) -> None:
         self.world, self.slot = world, slot
         self.name = f"p{number}"
+        self.is_other = OTHER_SLOT <= slot < 900  # of the other group
         self.member_name = f"slot{slot}" if world.plan.is_static else ""
         self.is_dead = self.is_frozen = self.is_late = self.is_stopping = self.is_taken = False
         self.clock_error = self.lost_at = 0.0
@@ -204,8 +212,11 @@ class Process:
         return Machine.running().create_task(work, context=context)
 
     async def crawl(self) -> None:
-        runner = AsyncCrawlerRunner(self.world.settings)
-        plan = self.world.plan
+        plan, settings = self.world.plan, self.world.settings.copy()
+        if self.is_other:
+            other = {"SITE_CONSUMER_GROUP": OTHER_SINK, "SITE_SINKS": f"{_SITES}.OtherSink"}
+            settings.setdict(other, priority="cmdline")
+        runner = AsyncCrawlerRunner(settings)
         self.crawler = runner.create_crawler(OwnSpider if plan.has_items or plan.sends_links else SeedSpider)
         await runner.crawl(self.crawler)
 
@@ -289,7 +300,7 @@ class World:
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = 0
         self.have_clocks_jumped = self.is_produced = self.has_moved = False  # a partition to another process
-        self.marks: set[bytes] = set()  # of the dupefilter's store
+        self.marks: dict[bool, set[bytes]] = defaultdict(set)  # of the dupefilter's store, of both groups
         self.away_since: dict[str, float] = {}  # servers: `broker`, `marks`
         self.lead_on: set[str] = set()  # tasks of which a page with links was answered
         self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
@@ -333,9 +344,10 @@ class World:
         return self.broker.group("site_spider")
 
     def lag(self) -> int:
-        committed = self.group.committed
+        names = ["site_spider", *([OTHER_SINK] if "groups" in self.plan.extras else [])]
         return sum(
-            len(part) - committed.get(Partition(topic, number), Position(0)).offset
+            len(part) - self.broker.group(name).committed.get(Partition(topic, number), Position(0)).offset
+            for name in names
             for topic in self.topics.tiers
             for number, part in enumerate(self.broker.topic(topic))
         )
