@@ -138,7 +138,6 @@ def test_files_that_wait_for_their_host_hold_no_other_up(tmp_path: Path, log: Lo
         AUTOTHROTTLE_ENABLED=throttles,
         AUTOTHROTTLE_START_DELAY=0.1,
         AUTOTHROTTLE_MAX_DELAY=60,
-        DOWNLOAD_DELAY_JITTER=0,  # half of 60 s, which AutoThrottle makes of it, could be less than 20
         SITE_CALLBACK_TIMEOUT_SECONDS=20,
     )
     begins = [begin for number in range(9) for begin in log.begins[f"{number}.test"]]
