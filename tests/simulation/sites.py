@@ -268,7 +268,8 @@ class Web(BaseDownloadHandler):
         is_file, pause_seconds = job is None and is_page, plan.pause_seconds
         if is_file:  # past the frontier: neither robots.txt nor owners count
             pause_seconds = plan.settings["DOWNLOAD_DELAY"] / 2
-        if not (has_begun or is_file or process.may_ask(host)):  # else it was looked up meanwhile
+        is_for_file = is_file or (job is None and "files" in plan.extras)  # or its robots.txt
+        if not (has_begun or is_for_file or process.may_ask(host)):  # else it was looked up meanwhile
             yield "politeness", f"{host} is another's"
         if is_page and not has_begun:
             since, process.asked_at[host] = Machine.now() - before, Machine.now()
