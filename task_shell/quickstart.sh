@@ -56,19 +56,28 @@ choose_parts() {
     [[ $folder == /* ]] || folder=$project/$folder
     mkdir -p "$folder"
     exec 7<"$folder"
-    flock -n 7 || die "another quickstart is running in $folder"
+    be_alone 7 "$folder"
     if [[ -z ${SITE_DATA_DIR:-} ]]; then
         is_fresh=yes folder=$fresh
         chmod 700 data
         rm -rf "$fresh"
         mkdir "$fresh"
+        exec 8<"$fresh" # another one may be told to use data/quickstart, which this becomes
+        be_alone 8 "$fresh"
     fi
     export SITE_DATA_DIR=$folder
 }
 
+# be_alone DESCRIPTOR FOLDER
+be_alone() { flock -n "$1" || die "another quickstart is running in $2"; }
+
 # take_place: what the run before left is removed only now, when there is something to crawl instead
 take_place() {
     if [[ $is_fresh == yes ]]; then
+        if [[ -d data/quickstart ]]; then
+            exec 9<data/quickstart
+            be_alone 9 data/quickstart
+        fi
         rm -rf data/quickstart
         mv "$fresh" data/quickstart
         export SITE_DATA_DIR=data/quickstart

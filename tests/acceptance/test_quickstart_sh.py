@@ -119,6 +119,26 @@ def test_an_environment_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     assert prepare(tmp_path / "linked") == ""
 
 
+def test_what_another_one_uses_is_not_removed(tmp_path: Path) -> None:
+    """As the last lines of a run suggest it, with SITE_DATA_DIR: of two that name no folder the second is refused."""
+    (tmp_path / "seeds").write_text("http://127.0.0.1:1/\n")
+    used = ROOT / "data" / "quickstart"
+    used.mkdir(parents=True, exist_ok=True)
+    left = used / f"left-by-{tmp_path.name}"
+    left.touch()
+    descriptor = os.open(used, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for folder in ("", "data/quickstart"):
+            ran = quickstart(tmp_path, "seeds", SITE_DATA_DIR=folder)
+            assert (ran.returncode, "another quickstart is running in" in ran.stderr) == (1, True), ran.stderr
+        assert left.exists()
+        assert not used.with_name("quickstart.new").exists()
+    finally:
+        os.close(descriptor)
+        left.unlink(missing_ok=True)
+
+
 def test_a_wrong_argument_is_said_before_anything_is_done(tmp_path: Path) -> None:
     for arguments, code, said in (
         (["no-such-file"], 1, "there is no file 'no-such-file'"),
