@@ -79,6 +79,11 @@ class Job:
         return self
 
     @property
+    def is_over(self) -> bool:
+        """Whether its seed has ended; where the partition has left, its next owner does that."""
+        return self.entry.live and not self.entry.holds
+
+    @property
     def has_page(self) -> bool:
         """Whether there is a document to be written."""
         return self.page is not None and self.page is not self.NO_DOCUMENT
@@ -167,20 +172,17 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
     origin = _working_on.get()
     parent = None if origin is None else job_of(origin)
     job = job_of(request)
-    if job is None or (parent is not None and _is_child(request, job, is_being_scraped)):
-        if parent is None:
-            return None
-        job = Job(request, parent.entry, parent)
-        request.meta[meta_keys.JOB] = job
+    if job is None or job.is_over or (parent is not None and _is_child(request, job, is_being_scraped)):
         request.meta.pop(meta_keys.GIVEN, None)  # of its page
-    if job.entry.live and not job.entry.holds:  # of a timer that a callback has set, say
-        del request.meta[meta_keys.JOB]
-        return None
+        if parent is None or parent.is_over:  # of a timer that a callback has set, say
+            request.meta.pop(meta_keys.JOB, None)
+            return None
+        job = request.meta[meta_keys.JOB] = Job(request, parent.entry, parent)
     return job
 
 
-# in meta of a request that is no first one
-ATTEMPTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN, meta_keys.GIVEN)
+_COUNTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN)
+ATTEMPTS: Final = (*_COUNTS, meta_keys.GIVEN)  # in meta of a request that is no first one
 
 
 def _is_child(request: Request, job: Job, is_being_scraped: Callable[[Request], bool]) -> bool:
@@ -197,7 +199,7 @@ def _is_child(request: Request, job: Job, is_being_scraped: Callable[[Request], 
     if is_of_page and request.dont_filter and (request.url, request.body) == (origin.url, origin.body):
         return False
     counted = origin.meta if is_of_page else {}
-    return all(request.meta.get(count) in (None, counted.get(count)) for count in ATTEMPTS)
+    return all(request.meta.get(count) in (None, counted.get(count)) for count in _COUNTS)
 
 
 def is_first_attempt(request: Request, job: Job | None) -> bool:

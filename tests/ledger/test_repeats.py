@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from scrapy import Request
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.ledger import completion as lineage
 from site_spider.ledger import ledger as module
@@ -106,6 +107,27 @@ def test_a_request_that_comes_after_the_end_of_work_whose_partition_has_left_bel
     lineage.work_on(None)
     assert job is not None
     assert (job.entry, job.entry.live, job.entry.holds) == (entry, False, 0)
+
+
+def test_a_request_with_the_meta_of_a_seed_that_has_ended_belongs_to_the_one_at_hand() -> None:
+    """Also with counts of attempts: it went to no seed, and the one at hand did not wait for it."""
+    completion, seed = Completion(Ledger()), parse_seed(b'{"url": "http://h.test/"}')
+    completion.assigned({P: None})
+    entries = [completion.take(message(offset), seed) for offset in range(2)]
+    requests = []
+    for entry in entries:
+        assert entry is not None
+        entry.reads(seed)
+        completion.begin(request := Request(seed.url), Job(request, entry))
+        requests.append(request)
+    ended, at_hand = requests
+    meta = {**ended.meta, "retry_times": 1}
+    completion.end_as(meta[meta_keys.JOB].entry, Outcome.RESULT)
+    lineage.work_on(at_hand)
+    job = lineage.adopt(Request("http://h.test/leaf", meta=meta), lambda _request: True)
+    lineage.work_on(None)
+    assert job is not None
+    assert (job.entry, job.parent) == (entries[1], lineage.job_of(at_hand))
 
 
 def test_what_the_group_has_committed_is_remembered_no_more() -> None:

@@ -406,9 +406,18 @@ class KeepsMeta(SeedSpider):
         yield {"at": response.url}
 
 
-def test_a_link_with_the_meta_of_an_earlier_page_is_a_page_of_its_own(tmp_path: Path) -> None:
+class Twice:
+    """A downloader middleware that has each page fetched by a request like the first."""
+
+    def process_request(self, request: Request) -> Request | None:
+        return None if request.flags else request.replace(flags=["again"], dont_filter=True)
+
+
+@pytest.mark.parametrize("parts", [{}, {Twice: 500}])
+def test_a_link_with_the_meta_of_an_earlier_page_is_a_page_of_its_own(tmp_path: Path, parts: dict[type, int]) -> None:
     """Its result and its item took the place of those of the earlier one."""
-    found = crawl(tmp_path, [{"url": "http://h.test/list"}], KeepsMeta)
+    middlewares = {**project.DOWNLOADER_MIDDLEWARES, **parts}
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], KeepsMeta, DOWNLOADER_MIDDLEWARES=middlewares)
     urls = [f"http://h.test/{name}" for name in ("last", "leaf", "list")]
     assert sorted(item["at"] for item in found.items.values()) == urls
     assert sorted(document["url"] for document in found.documents.values()) == urls
