@@ -405,8 +405,6 @@ def note_same_page(given: Request | Response, request: Request) -> None:
         if given.request is None or given.request.callback in (None, NO_CALLBACK):
             given.request = request
         given = given.request
-    elif meta_keys.JOB in request.meta:
-        given.meta[meta_keys.GIVEN] = True
     if meta_keys.JOB in request.meta:
         given.meta.setdefault(meta_keys.JOB, request.meta[meta_keys.JOB])
 

@@ -178,6 +178,8 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
             request.meta.pop(meta_keys.JOB, None)
             return None
         job = request.meta[meta_keys.JOB] = Job(request, parent.entry, parent)
+    else:
+        request.meta[meta_keys.GIVEN] = True
     return job
 
 

@@ -137,6 +137,22 @@ class CopiesMeta(SeedSpider):
             yield Request(f"http://host.test/{number}", meta=response.meta)
 
 
+class AsksAgain(SeedSpider):
+    asked = False
+
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        if not self.asked:
+            self.asked = True
+            assert response.request is not None
+            yield response.request.replace(dont_filter=True)
+
+
+def test_a_page_that_its_callback_asks_for_again_spends_the_budget_once(tmp_path: Path, fetched: Counter[str]) -> None:
+    declare(tmp_path, max_pages=900)
+    crawl(tmp_path, SITE, AsksAgain)
+    assert (fetched.total(), desk(tmp_path).board.used("t").begun) == (2, 1)
+
+
 @pytest.mark.parametrize(("spider", "budget"), [(SeedSpider, 4), (CopiesMeta, 900)])
 @pytest.mark.parametrize("where", ["memory", "kafka"])
 def test_a_page_that_a_middleware_has_fetched_in_another_way_spends_the_budget_once(
