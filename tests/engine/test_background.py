@@ -48,6 +48,7 @@ OWNED = {
     ("engine/callback_guard.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/kafka/client.py", "Thread"): "closes a client, for which its consumer waits",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("adapters/kafka/transactions.py", "Thread"): "a question, whose answer is raised where it was asked",
     ("adapters/local/log_file.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/exporter.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
@@ -84,7 +85,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 9
+    assert len(named) == 10
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 
