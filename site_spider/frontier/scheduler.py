@@ -201,8 +201,8 @@ class Dispatcher:
     def _write_lost(self, request: Request, error: Exception) -> None:
         """What could not be queued gets a failure result of its own."""
         parent = lineage.current_job()
-        if parent is None or lineage.job_of(request) is parent:
-            return  # another attempt at the same page: the job ends without a result, which is seen
+        if parent is None or parent.is_over or lineage.job_of(request) is parent:
+            return  # of no seed; or another attempt at the page: the job ends without a result, which is seen
         job = Job(request, parent.entry, parent)
         job.error = f"the request could not be queued: {error!r}"
         self._results.write_missing(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 
 from site_spider.errors import EXIT_SOFTWARE, ConfigError
@@ -20,6 +22,7 @@ from site_spider.frontier.waiter import WaitingLink
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.pipeline import Callbacks
 from site_spider.service.service import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.intake.test_deaths import committed
@@ -72,6 +75,27 @@ def test_a_seed_whose_fingerprint_or_request_fails_has_a_failure_result(
         "b": 200,
     }
     assert (found.lag, found.stats["finish_reason"]) == (0, "shutdown")
+
+
+class AsksLate(SeedSpider):
+    answer: list[object] = []  # noqa: RUF012
+
+    async def parse(self, response: Response) -> list[Any]:
+        asyncio.get_running_loop().call_later(5, self.ask)
+        return await super().parse(response)
+
+    def ask(self) -> None:
+        try:
+            self.answer.append(self.crawler.engine.crawl(Request(BAD)))
+        except Exception as error:  # noqa: BLE001
+            self.answer.append(error)
+
+
+def test_what_cannot_be_queued_after_the_end_of_its_seed_has_no_result(tmp_path: Path) -> None:
+    """It is logged, as any other. Who gave it had an error of the ledger."""
+    own = {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.Fingerprinter"}
+    found = crawl(tmp_path, seeds("list"), AsksLate, lambda crawler: bool(crawler.spider.answer), 60, **own)
+    assert (AsksLate.answer, set(found.documents), found.stats["scheduler/failed"]) == ([None], {"list"}, 1)
 
 
 def test_a_link_that_cannot_be_begun_sets_its_seed_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
