@@ -129,6 +129,15 @@ async def test_what_waits_in_the_client_is_not_produced_again(
     """A write that gave up, one that was cancelled, and the one that succeeds in the end: one message."""
     [broker] = pids(own_kafka / "kafka", "kafka")
     batch = [page(number) for number in range(100)]
+    begun: list[float] = []  # writes, each of which knows by then what is under way
+    wait = kafka_sink._Sending.wait
+
+    def waiting(sending: kafka_sink._Sending, until: float) -> None:
+        if sending.record is batch[0]:
+            begun.append(until)
+        wait(sending, until)
+
+    monkeypatch.setattr(kafka_sink._Sending, "wait", waiting)
     sink = KafkaSink.from_settings(own_settings)
     await sink.open()
     await sink.write([page(1000)])
@@ -139,7 +148,10 @@ async def test_what_waits_in_the_client_is_not_produced_again(
         monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 300)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sink.write(batch), 0.1)
-    verdicts = await sink.write(batch)
+        last = asyncio.ensure_future(sink.write(batch))
+        while len(begun) < 3:
+            await asyncio.sleep(0.01)
+    verdicts = await last
     await sink.close()
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 100
     assert Counter(key for key, _ in messages(own_settings)) == {item.key: 1 for item in [*batch, page(1000)]}
