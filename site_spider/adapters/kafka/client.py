@@ -35,6 +35,7 @@ _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SESSION_SECONDS = 10.0
+_MOST_HEADERS = 50  # of a message; ours are some: one of three bytes takes thirty times that here
 _REST_SECONDS = 20.0  # that half of a pair is there
 _SCHEMES = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # of Kafka's listeners
 
@@ -487,10 +488,11 @@ class ClientClosing:
 def to_message(raw: RawMessage) -> Message:
     """Our form of a client's message that is not an error."""
     partition = _partition(str(raw.topic()), raw.partition() or 0)
-    headers = [
-        (str(name), value.encode() if isinstance(value, str) else value or b"")
-        for name, value in list(raw.headers() or ())
-    ]
+    try:
+        given = list(raw.headers() or ())[:_MOST_HEADERS]
+    except SystemError:  # a name is not UTF-8: whatever the client has of headers by then cannot be touched
+        given = []
+    headers = [(str(name), value.encode() if isinstance(value, str) else value or b"") for name, value in given]
     timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
     return Message(partition, raw.offset() or 0, raw.key(), raw.value(), tuple(headers), timestamp_ms)
 

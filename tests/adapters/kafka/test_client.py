@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import weakref
@@ -10,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters import files
@@ -343,3 +345,38 @@ def test_a_coordinator_that_dies_under_the_offsets_does_not_hold_up_the_consumer
         made.run([], {Partition("seeds", 0): SignedPosition(1)})
     assert made._client is None
     over.set()
+
+
+# --- what only other clients write ---------------------------------------------------------------------------
+
+
+def produce_raw(brokers: str, topic: str, *names: bytes) -> None:
+    """With headers of any names, by the C library: its Python takes none that is not UTF-8."""
+    (path,) = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so*")
+    library = ctypes.CDLL(str(path))
+    for name in ("conf_new", "new", "headers_new"):
+        getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
+    said = ctypes.create_string_buffer(512)
+    settings = ctypes.c_void_p(library.rd_kafka_conf_new())
+    assert library.rd_kafka_conf_set(settings, b"bootstrap.servers", brokers.encode(), said, 512) == 0
+    producer = ctypes.c_void_p(library.rd_kafka_new(0, settings, said, 512))
+    headers = ctypes.c_void_p(library.rd_kafka_headers_new(len(names)))
+    for name in names:
+        library.rd_kafka_header_add(headers, name, ctypes.c_ssize_t(len(name)), b"x", ctypes.c_ssize_t(1))
+    of_topic, of_value, of_headers, copied = (1, topic.encode()), (4, b"{}", ctypes.c_size_t(2)), (10, headers), (7, 2)
+    assert library.rd_kafka_producev(producer, *of_topic, *of_value, *copied, *of_headers, 0) == 0
+    assert library.rd_kafka_flush(producer, 300_000) == 0
+    library.rd_kafka_destroy(producer)
+
+
+def test_no_header_of_a_message_ends_the_process() -> None:
+    """The client raises for a name that is not UTF-8, at each start again; and a megabyte holds 300,000 of them."""
+    broker = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    (server,) = broker.list_topics().brokers.values()
+    address = f"{server.host}:{server.port}"
+    for names in ([b"gr\xf6sse"], [b"size"], [b"n"] * 1_000):
+        produce_raw(address, "seeds", *names)
+    messages = list(KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": address}).read("seeds"))
+    found = sorted(len(message.headers) for message in messages)
+    assert found[:2] == [0, 1]
+    assert found[2] < 100
