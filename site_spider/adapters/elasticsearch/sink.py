@@ -13,7 +13,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
-from html import unescape
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from elasticsearch import ApiError, Elasticsearch, TransportError
@@ -37,13 +36,14 @@ from site_spider.adapters.files import ThreadSink
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
+from site_spider.page.links import unescape
 from site_spider.results.document import OF_MARK, encode, in_doubt, looked_at, settled
 
 # --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
 MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
 _MARKUP: Final = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|</?[a-z!?][^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*+>?|\Z)|</?[a-z!?][^>]*+>?", re.DOTALL | re.IGNORECASE
 )
 _COMBINING: Final = re.compile("[\u0300-\u036f]")
 

@@ -307,6 +307,8 @@ def page(key: str, body: str | None) -> Any:
         ("a < b and c > d", "a < b and c > d"),
         ("<!-- href -->x<STYLE>.a{}</style >y<script>1 < 2", "x y"),
         ("<a title='cafe", ""),
+        ("<script>1 < 2</script><p>x</script", "x"),
+        (f"x&#{'9' * 5_000};", "x\ufffd"),
         ("ＡÅﬁ ß", "AAfi ß"),
         ("", ""),
     ],
@@ -319,6 +321,10 @@ def test_the_text_of_a_page_is_what_a_reader_sees(markup: str, text: str) -> Non
 def test_no_page_holds_up_the_event_loop(bad: str) -> None:
     assert len(page_text(bad * 2_000_000)) <= MOST_CHARACTERS * 2
     assert_grows(lambda n: partial(page_text, bad * n), 200_000)
+
+
+def test_a_script_without_an_end_is_looked_at_once() -> None:
+    assert_grows(lambda n: partial(page_text, f"<script>{'</script' * n}"), 4_000)
 
 
 def test_both_templates_search_text_not_mark_up() -> None:
