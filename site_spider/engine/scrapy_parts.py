@@ -39,6 +39,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter
 from twisted.internet._resolver import GAIResolver
 from twisted.python.failure import Failure
+from w3lib.encoding import DEFAULT_ENCODING_TRANSLATION
 
 from site_spider import meta_keys
 from site_spider.engine.cookies import Jars, bounded, said_of
@@ -50,6 +51,9 @@ from site_spider.seed.fields import Cookies
 from site_spider.text import for_log
 
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
+
+# Codecs of Python that a page may name, and no page is in. Punycode is quadratic: megabytes hold up the event loop.
+DEFAULT_ENCODING_TRANSLATION.update(dict.fromkeys(("punycode", "idna", "undefined"), "none of pages"))
 
 
 class LeanCookies(CookiesMiddleware):

@@ -59,6 +59,24 @@ def test_page_of_a_saved_page_is_known_by_its_url() -> None:
     assert known.parent is None
 
 
+@pytest.mark.parametrize("name", ["punycode", "PunyCode", "idna", "undefined"])
+@pytest.mark.parametrize("said", ["text/html; charset={}", "text/html"])
+def test_a_page_whose_encoding_is_none_of_pages_is_read_as_one_that_says_nothing(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    """Punycode takes Python hours for a page of megabytes, in which the event loop would stand."""
+
+    class Reader(SeedSpider):
+        def parse(self, response: Response) -> Any:
+            assert isinstance(response, TextResponse)
+            yield {"text": response.css("p::text").get()}
+
+    body = f'<meta charset="{name}"><p>caf\u00e9-'
+    engine.ANSWERS["/"] = lambda request: page(request, body, Content_Type=said.format(name))
+    crawled = crawl(tmp_path, [{"url": "http://host.test/"}], Reader)
+    assert [item["text"] for item in crawled.items.values()] == ["caf\u00e9-"]
+
+
 @pytest.mark.parametrize("links_to", ["memory", "kafka"])
 def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path, links_to: str) -> None:
     """The seed's meta is on the documents of links, too, also of those that leave as seeds."""
