@@ -113,13 +113,14 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 # --- Sessions of the console, and the tokens of their forms ----------------------------------------------
-# Nothing is stored: a session is a random name with a signature of this process, so it ends with the
-# process. The signature says whether its owner has given SITE_CONSOLE_TOKEN.
+# Nothing is stored: a session is a random name, and when it began, with a signature of this process. So it ends
+# with the process, or after a week. The signature says whether its owner has given SITE_CONSOLE_TOKEN.
 
 COOKIE = "site_console"
 
 _NAME_BYTES = 18
 _LONGEST = 300
+_SESSION_SECONDS = 604_800
 
 
 class Sessions:
@@ -136,12 +137,13 @@ class Sessions:
         return hmac.compare_digest(mine, theirs)
 
     def new(self) -> str:
-        name = runtime.token_urlsafe(_NAME_BYTES)
+        name = f"{runtime.monotonic():.0f}-{runtime.token_urlsafe(_NAME_BYTES)}"
         return f"{name}.{self._sign('session', name)}"
 
     def is_valid(self, cookie: str) -> bool:
         name, _, signature = cookie[:_LONGEST].partition(".")
-        return bool(name) and hmac.compare_digest(_bytes(self._sign("session", name)), _bytes(signature))
+        is_own = hmac.compare_digest(_bytes(self._sign("session", name)), _bytes(signature))
+        return is_own and runtime.monotonic() < int(name.partition("-")[0]) + _SESSION_SECONDS
 
     def form_token(self, cookie: str) -> str:
         return self._sign("form", cookie)

@@ -266,6 +266,16 @@ async def test_who_knows_the_token_gets_a_session(locked: Console) -> None:
         assert await form_token(client)
 
 
+async def test_a_session_ends_after_a_week(locked: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cookie that somebody got hold of opens the console no longer; a console may run for months."""
+    began = time.monotonic()
+    async with locked.client() as client:
+        await client.post("/login", data={"token": TOKEN})
+        for days, expected in ((6, 200), (8, 401)):
+            monkeypatch.setattr("site_spider.runtime.monotonic", lambda days=days: began + days * 86_400)
+            assert await status(client) == expected
+
+
 async def test_guessing_is_slow_and_does_not_hold_up_the_owner(
     locked: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
