@@ -432,7 +432,10 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         if error.code() == self._said:
             return
         self._said = error.code()
-        if error.code() not in MISSING:
+        if error.code() == KafkaError._BAD_COMPRESSION:  # which is tried again and again
+            remedy = "Nothing behind it is read: raise receive.message.max.bytes in SITE_KAFKA_OPTIONS (100000000)."
+            logger.error("Group %s on topic %s: %s. %s", self._group, topics, error.str(), remedy)
+        elif error.code() not in MISSING:
             logger.warning("Group %s on topic %s: %s", self._group, topics, error.str())
         elif len(self._topics) == 1:
             logger.info("Topic %s does not exist yet; waiting for it.", topics)

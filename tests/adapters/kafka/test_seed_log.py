@@ -101,6 +101,24 @@ def test_a_member_works_without_lock_files(case: Case, monkeypatch: pytest.Monke
     case.member().take(5)
 
 
+@pytest.mark.servers
+def test_a_batch_that_unpacks_to_more_than_the_client_takes_is_told_of_with_the_remedy(
+    one_partition: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client asks for it for ever, and reads nothing behind it; two kilobytes are enough."""
+    case = one_partition
+    client = KafkaClient(
+        {"bootstrap.servers": kafka_brokers, "compression.type": "zstd", "message.max.bytes": 10_000_000}
+    )
+    client.produce(case.topic, b"x" * 5_000_000)
+    client.flush()
+    limits = {"fetch.max.bytes": 1_000_000, "receive.message.max.bytes": 1_001_000}
+    stuck = Member(of(kafka_brokers, **limits), case.topic, case.group)
+    poll_until([stuck], lambda: "raise receive.message.max.bytes" in caplog.text)
+    stuck.consumer.close(for_good=True)
+    case.member().take(1)
+
+
 def untold(*_arguments: object) -> None:
     """What the servers do that keep committed positions back."""
     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
