@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -485,11 +486,15 @@ class ClientClosing:
 # --- Messages of a Kafka client in our form --------------------------------------------------------------
 
 
+# Python looks at the result of this call: a plain one it trusts from some time on, and follows a null pointer
+_headers_of = methodcaller("headers")
+
+
 def to_message(raw: RawMessage) -> Message:
     """Our form of a client's message that is not an error."""
     partition = _partition(str(raw.topic()), raw.partition() or 0)
     try:
-        given = list(raw.headers() or ())[:_MOST_HEADERS]
+        given = list(_headers_of(raw) or ())[:_MOST_HEADERS]
     except SystemError:  # a name is not UTF-8: whatever the client has of headers by then cannot be touched
         given = []
     headers = [(str(name), value.encode() if isinstance(value, str) else value or b"") for name, value in given]
