@@ -2,7 +2,7 @@
 
 The schema of a seed is made of what the parser checks by. It says types, bounds, names that are not allowed
 and characters. The parser alone looks at a host's name, a codec's name, lengths in bytes and how the message
-is nested; and to a schema 1.0 is a whole number.
+is nested.
 """
 
 from __future__ import annotations

@@ -86,10 +86,16 @@ def flag(field: str, value: object) -> bool:
     return boolean(field, _WORDS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
+def _as_whole(value: object) -> object:
+    """1.0 is a whole number as well, to JSON Schema and to producers that know no other numbers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def integer(field: str, value: object, minimum: int, maximum: int) -> int:
     """A whole number within bounds; null is 0."""
     if value is None:
         return 0
+    value = _as_whole(value)
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise refused(field, f"{shown(value)}, but must be a whole number from {minimum} to {maximum}")
     return value
@@ -116,6 +122,7 @@ def identifier(field: str, value: object) -> str | None:
     """Text of at most 512 bytes without control characters; numbers become text; null is None."""
     if value is None:
         return None
+    value = _as_whole(value)
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str):
         raise refused(field, f"{shown(value)}, but must be a string or a whole number")
@@ -289,6 +296,7 @@ MAX_NESTING = 32  # objects and lists within each other, the message itself incl
 MAX_VALUES = 10_000  # objects, lists, strings, numbers, ...: an empty list is two bytes here and 64 in memory
 MAX_NUMBER_DIGITS = 308  # what a double can hold; also keeps int() away from its slow and refused lengths
 
+_MUST = 'must be one JSON object in UTF-8, such as {"url": "http://host/path"}'
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NOT_BRACKETS = bytes(set(range(256)) - _STEP.keys())
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -306,9 +314,9 @@ def read_object(value: bytes | None) -> dict[str, Any]:
     try:
         document = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise refused("message", f"not JSON: {error.msg} at character {error.pos + 1}") from None
+        raise refused("message", f"not JSON: {error.msg} at character {error.pos + 1}; it {_MUST}") from None
     if not isinstance(document, dict):
-        raise refused("message", f"{shown(document)}, but must be a JSON object")
+        raise refused("message", f"{shown(document)}, but {_MUST}")
     if "\\u" in text and _SURROGATE_ESCAPE.search(text):
         _check_surrogates(document)
     return document
@@ -318,7 +326,7 @@ def _text(value: bytes) -> str:
     try:
         text = value.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise refused("message", f"not UTF-8 at byte {error.start + 1}") from None
+        raise refused("message", f"not UTF-8 at byte {error.start + 1}; it {_MUST}") from None
     if not text or text.isspace():
         raise refused("message", "empty")
     return text

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from sys import getsizeof
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ CALLBACKS: Final[frozenset[str]] = frozenset({"parse"})
 CALLBACK_NAME: Final = re.compile(r"[^\W\d]\w*")  # of a method
 
 _MOST_UNKNOWN: Final = 20  # fields that are counted by name, of one seed
+_MOST_SHOWN: Final = 5  # of them, where there is no URL
 _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 
 _FIELDS: Final = frozenset({
@@ -148,8 +150,14 @@ def _url(fields: dict[str, Any], *, needs_url: bool) -> str:
     if "url" in fields:
         return check_url(fields["url"])
     if needs_url or not isinstance(fields.get("meta"), dict) or not fields["meta"]:
-        raise refused("url", "missing" if needs_url else "missing, and there is no meta instead")
+        raise refused("url", _missing(fields) if needs_url else "missing, and there is no meta instead")
     return ""
+
+
+def _missing(fields: dict[str, Any]) -> str:
+    """Says what is there, as the envelope of a connector or another spelling."""
+    names = ", ".join(map(shown, islice(fields, _MOST_SHOWN)))
+    return f"missing; it must stand in the outermost object, which has {names or 'no field'}"
 
 
 def _id_of_data(meta: dict[str, Any]) -> str:

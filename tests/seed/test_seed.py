@@ -217,10 +217,11 @@ def test_null_in_one_place_leaves_the_other(name):
     ("name", "beside", "inside"),
     [
         ("url_id", 42, "42"),
+        ("url_id", 42.0, "42"),
         ("task_id", "7", 7),
         ("NotExtract", "true", True),
         ("NotExtract", False, "False"),
-        ("depth", 2, 2),
+        ("depth", 2.0, 2),
         ("task_id", "", ""),
     ],
 )
@@ -247,7 +248,7 @@ def test_a_bad_value_beside_a_good_one_is_refused():
 CHECK = Draft202012Validator(seed_schema())
 
 ANYTHING = st.one_of(
-    st.none(), st.booleans(), st.integers(-2_000_000, 2_000_000), st.sampled_from([0.5, -1.5, 4000.5]),
+    st.none(), st.booleans(), st.integers(-2_000_000, 2_000_000), st.sampled_from([0.5, -1.5, 4000.5, 7.0, -0.0]),
     st.text(st.sampled_from("aZ9 ;=\t\n\x00\x7f\x85é-"), max_size=6), st.just([]),
     st.just({}), st.just(["a"]),
     st.just({"a": "b"}), st.just([{"name": "n", "value": 1}]), st.just([{"name": "n"}]), st.just([None]),
@@ -384,7 +385,7 @@ NO_TEXT_ENCODINGS = [
         ({"body": "abc\u20ac", "_encoding": "latin-1"}, "body: '\\u20ac' at character 4 does not fit latin-1"),
         ({"body": "\u00fc", "_encoding": "ascii"}, "does not fit ascii"),
         ({"priority": "1"}, "priority: '1', but must be a whole number"),
-        ({"priority": 1.0}, "priority: 1.0"),
+        ({"priority": 1.5}, "priority: 1.5"),
         ({"priority": True}, "priority: true"),
         ({"priority": 1_000_001}, "from -1000000 to 1000000"),
         ({"priority": -(10**30)}, "from -1000000 to 1000000"),

@@ -64,7 +64,7 @@ WRONG = {
     "redirect_ttl": ["many"],
     "redirect_urls": [[1], "http://h/", ["file:///etc/passwd"], ["http://h/\x1b"], ["http://h/" + "a" * 10_000]],
     "retry_reasons": [["\x1b]0;x\x07"], ["\u202e"], ["a\nb"], ["x" * 201], [1], ["x"] * 201],
-    "retry_times": [1_001, 1e3, 10**300, -1, True],
+    "retry_times": [1_001, 0.5, 10**300, -1, True],
     "unraised_priority": ["high", MAX_PRIORITY + 1],
     "url": [1, "file:///etc/hostname", "http://h.test/\x9b"],
     # no fields

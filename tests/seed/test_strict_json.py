@@ -25,16 +25,22 @@ def test_a_utf8_byte_order_mark_is_skipped():
         (b"", "message: empty"),
         (b" \r\n\t", "message: empty"),
         (b"\xef\xbb\xbf", "message: empty"),
-        (b"http://example.com/", "message: not JSON: Expecting value at character 1"),
+        (
+            b"http://example.com/",
+            "message: not JSON: Expecting value at character 1; it must be one JSON object in UTF-8, such as "
+            '{"url": "http://host/path"}',
+        ),
         (b'{"url": "http://a/"', "message: not JSON: Expecting ',' delimiter at character 20"),
         (b'{"url": "http://a/"} x', "message: not JSON: Extra data"),
         (b'{"url": "http://a/\n"}', "message: not JSON: Invalid control character"),
         (b"{'url': 'http://a/'}", "message: not JSON"),
-        (b"[]", "message: a list, but must be a JSON object"),
-        (b'"http://a/"', "message: 'http://a/', but must be a JSON object"),
-        (b"null", "message: null, but must be a JSON object"),
-        (b"{}", "url: missing"),
-        (b'{"URL": "http://a/"}', "url: missing"),
+        (b"[]", "message: a list, but must be one JSON object"),
+        (b'"http://a/"', "message: 'http://a/', but must be one JSON object"),
+        (b"null", "message: null, but must be one JSON object"),
+        (b'\0\0\0\0\1{"url": "http://a/"}', "it must be one JSON object in UTF-8, such as"),  # of a schema registry
+        (b"{}", "url: missing; it must stand in the outermost object, which has no field"),
+        (b'{"URL": "http://a/"}', "url: missing; it must stand in the outermost object, which has 'URL'"),
+        (b'{"schema": {}, "payload": {"url": "http://a/"}}', "which has 'schema', 'payload'"),  # of Kafka Connect
         (b'{"url": "http://a/\xff"}', "message: not UTF-8 at byte 19"),
         (b'{"url": "http://a/\xed\xa0\x80"}', "message: not UTF-8"),
         (message().decode().encode("utf-16"), "message: not UTF-8 at byte 1"),
