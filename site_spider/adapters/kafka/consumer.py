@@ -418,6 +418,8 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
             raise _Ended(f"Kafka does not tell group {self._group} what is committed: {error}.") from error
         self._cut.add(partition)
         self._dropped([partition])
+        if found.offset >= 0:  # what is before was read, whether the log still has it or not
+            self._gaps.saw(partition, begin, begin, begin)
         self._client.resume([TopicPartition(*partition)])  # the prefetch may have stopped it
         return True
 

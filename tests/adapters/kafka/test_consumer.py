@@ -100,20 +100,26 @@ def test_a_member_hears_of_what_was_deleted(case: Case, kafka_brokers: str, dele
 @pytest.mark.usefixtures("one_partition")
 @pytest.mark.parametrize(("committed", "begins"), [(None, 0), (3, 3), (8, 5)])
 def test_where_a_log_was_cut_a_member_reads_again_what_was_not_committed_before(
-    case: Case, committed: int | None, begins: int
+    case: Case, kafka_brokers: str, committed: int | None, begins: int
 ) -> None:
     """Who listens begins anew there, and knows nothing of what was in flight before."""
     case.produce(10)
+    at, begun = Partition(case.topic, 0), 0 if committed is None else 1
     member = case.member()
     member.own(1)
-    member.take(10)
-    at = Partition(case.topic, 0)
+    if committed is not None:
+        member.consumer.commit({at: Position(begun)})
+        case.leave(member)
+        member = case.member()
+    member.take(10 - begun)
     if committed is not None:
         member.consumer.commit({at: Position(committed)})
+        delete_up_to(kafka_brokers, case.topic, 2)
     poll_until([member], lambda: at in member.listener.ends, "the end")
     member.consumer._client.seek(TopicPartition(*at, 5))  # type: ignore[attr-defined] # as the client does by itself
-    member.take(10 + 10 - begins)
-    assert [message.offset for message in member.taken[10:]] == list(range(begins, 10))
+    member.take(10 - begun + 10 - begins)
+    assert [message.offset for message in member.taken[10 - begun :]] == list(range(begins, 10))
+    assert member.listener.gone == []  # what was deleted had been read
 
 
 @pytest.mark.servers
