@@ -161,6 +161,7 @@ class LeanDownloaderStats(DownloaderStats):
         size = request_bytes(request)
         count("downloader/request_bytes", size)
         if meta_keys.FOR_ROBOTS in request.meta:
+            count(f"{ROBOTS_COUNTED}downloader/request_count")  # redirects of the file, too
             count(f"{ROBOTS_COUNTED}downloader/request_bytes", size)
 
     def process_response(  # type: ignore[override]

@@ -395,8 +395,10 @@ class Robots:
         try:
             await self._answered(origin, await self._crawler.engine.download_async(request))
         except IgnoreRequest:  # too many redirects, or a middleware that wants none of it
+            count(self._crawler, "robotstxt/unanswered")
             self._found(origin, self._all_allowed, 0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is not there
+            count(self._crawler, "robotstxt/unanswered")
             count(self._crawler, f"robotstxt/exception_count/{type(error)}")
             self._failed(origin, describe_exception(error, request), may_pass=isinstance(error, self._passing))
 

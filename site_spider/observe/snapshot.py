@@ -116,16 +116,14 @@ _LINKS: Final = (
 
 def downloads(stats: Stats) -> dict[str, Any]:
     """By kind: attempts, answers, bytes, and answers by status; those of pages without robots.txt."""
-    of_robots = number(stats, "robotstxt/request_count")
     both, robots = _answered(stats, ""), _answered(stats, ROBOTS_COUNTED)
     statuses = {name: count - robots["statuses"].get(name, 0) for name, count in both["statuses"].items()}
     return {
         "page": {
-            "attempts": max(0, number(stats, "downloader/request_count") - of_robots),
-            **{name: both[name] - robots[name] for name in COUNTED_OF_DOWNLOADS},
+            **{name: both[name] - robots[name] for name in ("attempts", *COUNTED_OF_DOWNLOADS)},
             "statuses": {name: count for name, count in statuses.items() if count},
         },
-        "robots": {"attempts": max(0, of_robots), **robots},
+        "robots": robots,
         "exceptions": number(stats, "downloader/exception_count"),
     }
 
@@ -154,6 +152,7 @@ def _answered(stats: Stats, prefix: str) -> dict[str, Any]:
     """The prefix ROBOTS_COUNTED: of robots.txt alone."""
     keys = [(status, prefix + key) for status, key in _STATUSES]
     return {
+        "attempts": number(stats, f"{prefix}downloader/request_count"),
         "answers": number(stats, f"{prefix}downloader/response_count"),
         "response_bytes": number(stats, f"{prefix}downloader/response_bytes"),
         "request_bytes": number(stats, f"{prefix}downloader/request_bytes"),

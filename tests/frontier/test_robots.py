@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -277,6 +277,50 @@ def test_what_is_forbidden_ends_as_a_failure_and_is_not_asked_for(tmp_path: Path
     assert [path for _, _, path in hosts.asked] == ["/robots.txt", "/public", "/public/link"]
     assert (found.lag, found.seeds["completed_with_failure"], found.seeds["in_flight"]) == (0, 2, 0)
     assert found.stats["robotstxt/forbidden"] == 3
+
+
+class MeasuringSpider(SeedSpider):
+    """Keeps what metrics say."""
+
+    name = "measuring"
+    running: ClassVar[MeasuringSpider]
+    measured: ClassVar[list[dict[str, Any]]]
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> MeasuringSpider:
+        cls.running, cls.measured = super().from_crawler(crawler, *args, **kwargs), []
+        return cls.running
+
+    @classmethod
+    async def measure(cls, _request: object = None) -> str:
+        cls.measured.append(await SeedService.of(cls.running.crawler).parts.measurements.measured())
+        return FORBIDS
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        if response.url == "http://h.test/public":
+            await asyncio.sleep(5)  # all others have ended
+            await self.measure()
+        return []
+
+
+def test_each_robots_txt_counts_once_by_how_it_ended_and_its_redirects_are_no_pages(
+    tmp_path: Path, hosts: Hosts
+) -> None:
+    """One under way counted as unanswered until its answer came, and a counter that falls is wrong for ever."""
+    moved = {"Location": "http://moved.test/elsewhere/robots"}
+    hosts.robots = {
+        "moved.test": Response("http://moved.test/robots.txt", 301, moved),
+        "away.test": CannotResolveHostError("no address"),
+        "h.test": MeasuringSpider.measure,
+    }
+    seeds = [seed(f"http://{host}.test/public") for host in ("h", "moved", "away")]
+    crawl(tmp_path, seeds, MeasuringSpider, ROBOTSTXT_OBEY=True, SITE_ROBOTS_WAIT_SECONDS=0)
+    under_way, ended = MeasuringSpider.measured
+    assert under_way["measurements"]["robots_fetches"]["unanswered"] == 0
+    assert ended["measurements"]["robots_fetches"] == {"answered": 2, "unanswered": 1}
+    kinds = ended["downloads"]
+    assert {name: kinds[name]["attempts"] for name in ("page", "robots")} == {"page": 2, "robots": 4}
+    assert [path for _, _, path in hosts.asked].count("/public") == 2
 
 
 def test_one_fetch_serves_all_requests_of_an_origin(tmp_path: Path, hosts: Hosts) -> None:

@@ -29,6 +29,7 @@ from site_spider.results.commits import Commits
 
 _BACKOFFS: Final = ("429", "503")
 _REDIRECTS: Final = ("followed", "too_many", "invalid")
+_ROBOTS_FETCHES: Final = (("answered", "response_count"), ("unanswered", "unanswered"))
 _EXIT_CODES: Final = ("0", "1", "69", "70", "71", "75", "137", "other")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
@@ -114,12 +115,10 @@ class Measurements:
 
     def _counted_by_scrapy(self) -> dict[str, Any]:
         stats = stats_of(self._watched)
-        asked = number(stats, "robotstxt/request_count")
-        answered = number(stats, f"{ROBOTS_COUNTED}downloader/response_count")
         return {
             "backoffs": {cause: number(stats, BACKOFFS_COUNTED + cause) for cause in _BACKOFFS},
             "redirects": {fate: number(stats, REDIRECTS_COUNTED + fate) for fate in _REDIRECTS},
-            "robots_fetches": {"answered": answered, "unanswered": max(0, asked - answered)},
+            "robots_fetches": {fate: number(stats, ROBOTS_COUNTED + key) for fate, key in _ROBOTS_FETCHES},
         }
 
 
