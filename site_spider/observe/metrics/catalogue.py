@@ -133,6 +133,12 @@ def by_name(*path: str, most: int = 20, without: str = "") -> Read:
     return read
 
 
+def _polled(document: Document) -> Reading:
+    """A counter never falls; `consumed` does when a partition leaves."""
+    consumed, handed_back = (number_at(document, "seeds", name) for name in ("consumed", "handed_back"))
+    return known([((), None if consumed is None else consumed + (handed_back or 0))])
+
+
 def _completed(document: Document) -> Reading:
     return known(((outcome,), number_at(document, "seeds", key)) for key, outcome in OUTCOMES.items())
 
@@ -273,7 +279,7 @@ def _histogram(name: str, meaning: str, bounds: tuple[float, ...], *labels: str)
 
 METRICS: Final = (
     # seeds
-    _counter("seeds_consumed", "Seeds polled, less those handed back", one("seeds", "consumed")),
+    _counter("seeds_consumed", "Seeds polled, those handed back included", _polled),
     _counter("seeds_completed", "Completed seeds", _completed, "outcome"),
     _counter("seeds_handed_back", "Seeds whose partition left; another process repeats them",
         one("seeds", "handed_back")),

@@ -12,9 +12,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from site_spider.bounded import Histogram
+from site_spider.contracts.seed_log import Partition
+from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
 from site_spider.observe.metrics.catalogue import METRICS, OPENMETRICS, PLAIN, Metric, exposition, form_for
 from site_spider.observe.metrics.readings import expected_processes, histogram_document, restarts_by_code
+from site_spider.observe.snapshot import seed_counts
 from site_spider.results.failures import REASONS
 from tests.debian import program
 from tools import docs
@@ -220,7 +223,7 @@ def test_the_format_is_the_one_that_is_asked_for(accept: str, form: object) -> N
 
 def test_values_are_those_of_the_snapshot() -> None:
     text = exposition([full_snapshot()])
-    assert value(text, "site_spider_seeds_consumed_total") == 100
+    assert value(text, "site_spider_seeds_consumed_total") == 103
     assert value(text, "site_spider_seeds_completed_total", outcome="dead_letter") == 5
     assert value(text, "site_spider_intake_paused", cause="sink") == 1
     assert value(text, "site_spider_intake_paused", cause="kafka") == 0
@@ -242,6 +245,18 @@ def test_values_are_those_of_the_snapshot() -> None:
     assert {"200", "403", "429", "503", "4xx", "other"} <= set(pages)
     sums = {("reason", "waiting"), ("queue", "bytes")}  # over hosts and queues: none of them
     assert [labels for _, labels in samples(text) if labels & sums] == []
+
+
+def test_seeds_that_are_handed_back_stay_polled() -> None:
+    """Prometheus takes a fall for a restart: a rate over a rebalance showed all that was ever polled once more."""
+    ledger, partition = Ledger(), Partition("seeds", 0)
+    ledger.assign(partition, None)
+    for offset in range(3):
+        ledger.take(partition, offset)
+    polled = "site_spider_seeds_consumed_total"
+    assert value(exposition([{"group": "g", "seeds": seed_counts(ledger)}]), polled) == 3
+    ledger.revoke(partition)
+    assert value(exposition([{"group": "g", "seeds": seed_counts(ledger)}]), polled) == 3
 
 
 def test_as_many_processes_are_expected_as_have_to_run_now() -> None:
@@ -287,7 +302,7 @@ def test_a_document_of_any_kind_spoils_nothing(document: Any) -> None:
     for form, parse in ((PLAIN, families), (OPENMETRICS, open_families)):
         text = exposition([document, full_snapshot()], form, of_host=True).decode()
         list(parse(text))
-        assert 'site_spider_seeds_consumed_total{group="g",slot="1"} 100.0' in text
+        assert 'site_spider_seeds_consumed_total{group="g",slot="1"} 103.0' in text
         assert max(map(len, text.splitlines())) < 1000
 
 
