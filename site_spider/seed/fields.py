@@ -87,8 +87,8 @@ def flag(field: str, value: object) -> bool:
 
 
 def _as_whole(value: object) -> object:
-    """1.0 is a whole number as well, to JSON Schema and to producers that know no other numbers."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """1.0 is a whole number as well, to JSON Schema and to some producers; beyond 2^53 it may have been rounded."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def integer(field: str, value: object, minimum: int, maximum: int) -> int:

@@ -385,6 +385,7 @@ NO_TEXT_ENCODINGS = [
         ({"body": "abc\u20ac", "_encoding": "latin-1"}, "body: '\\u20ac' at character 4 does not fit latin-1"),
         ({"body": "\u00fc", "_encoding": "ascii"}, "does not fit ascii"),
         ({"priority": "1"}, "priority: '1', but must be a whole number"),
+        ({"url_id": 9007199254740993.0}, "url_id: 9007199254740992.0"),  # two ids would be one
         ({"priority": 1.5}, "priority: 1.5"),
         ({"priority": True}, "priority: true"),
         ({"priority": 1_000_001}, "from -1000000 to 1000000"),
