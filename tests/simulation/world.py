@@ -21,6 +21,7 @@ from tests.simulation.virtual import PROCESS, Machine, until
 
 from scrapy import Request
 from scrapy.crawler import AsyncCrawlerRunner
+from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Partition, Position
@@ -180,7 +181,10 @@ class Files:
             return item  # a result, or an entry of a list
         process = PROCESS.get()
         host = f"h{len(item['body']) % process.world.plan.hosts}.test"
-        answer = await process.crawler.engine.download_async(Request(f"http://{host}/file"))
+        try:
+            answer = await process.crawler.engine.download_async(Request(f"http://{host}/file"))
+        except IgnoreRequest:  # its robots.txt could not be had
+            return {**item, "file": "none"}
         return {**item, "file": answer.text}
 
 
