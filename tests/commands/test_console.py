@@ -11,8 +11,9 @@ import signal
 import socket
 import subprocess
 import urllib.request
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -59,11 +60,15 @@ def test_more_connections_than_file_descriptors_are_not_logged(project: Project,
     few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
     with started(project, tmp_path, preexec_fn=few) as process:
         address = process.stdout.readline().removeprefix("The console is at ").strip()
-        place = address.split("/")[2].split(":")
-        for connection in [socket.create_connection((place[0], int(place[1]))) for _ in range(100)]:
-            connection.close()
-        with urllib.request.urlopen(address, timeout=300) as answer:
-            assert answer.status == 200
+        place = ("127.0.0.1", int(address.rstrip("/").rsplit(":", 1)[1]))
+        for held in [socket.create_connection(place) for _ in range(100)]:
+            held.close()
+        status = 0
+        while not status:
+            with suppress(ConnectionError), closing(HTTPConnection(*place, timeout=300)) as connection:
+                connection.request("GET", "/")  # it is cut until the console has seen the others end
+                status = connection.getresponse().status
+        assert status == 200
         process.terminate()
         assert process.communicate(timeout=300)[1] == ""
 
