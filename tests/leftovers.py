@@ -3,6 +3,8 @@
 What a fixture of wider scope has made may stay until that fixture ends. A process is one of this worker's
 when it is a child, or when the environment of its start names the worker: so an orphan is found as well. A
 test may kill a server of such a fixture and start it again, in the same folder.
+
+A test that fails inside `with subprocess.Popen(...)` does not wait for a process that nobody ends any more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +36,15 @@ _MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 4_000_000_000  # else a quick run wai
 _SHARED = f"SITE_SERVERS_DIR={SHARED_FOLDER}"  # servers of all workers, which stop behind the last one
 _VSIZE, _ENV_END = 20, 48  # of the fields of stat behind the name
 _Thing = tuple[str, int | str]  # its kind, and its number or name
+
+
+_exit = subprocess.Popen.__exit__
+
+
+def _killed_by_failures(process: subprocess.Popen[Any], kind: type[BaseException] | None, *of_it: Any) -> None:
+    if kind is not None:
+        process.kill()
+    _exit(process, kind, *of_it)
 
 
 def starts_processes(item: pytest.Item) -> bool:
@@ -76,6 +88,7 @@ class Leftovers:
         self._processes: set[int] = set()
         self._before: set[_Thing] = set()
         self._held: dict[_Thing, pytest.FixtureDef[Any]] = {}
+        subprocess.Popen.__exit__ = _killed_by_failures  # type: ignore[method-assign]
         self._folders: dict[str, pytest.FixtureDef[Any]] = {}  # of servers that a fixture has started
 
     @pytest.hookimpl(wrapper=True)
@@ -177,6 +190,9 @@ class Leftovers:
             elif kind == "file":
                 path = self._temporary / str(name)
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        for one in gc.get_objects():
+            if issubclass(type(one), subprocess.Popen) and ("process", one.pid) in left:
+                one.wait()  # its end is a warning, and that would fail the test which runs at that moment
 
 
 def _servers_folder(thing: _Thing) -> str:

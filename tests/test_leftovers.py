@@ -67,6 +67,26 @@ def test_what_is_taken_away_is_no_fault(of_the_module):
     with tempfile.TemporaryFile(), socket.create_server(("127.0.0.1", 0)):
         subprocess.run(["true"])
 """
+FAILING = """
+import gc
+import subprocess
+
+SLEEPS = ["sleep", "600"]
+
+
+def test_inside_a_block():
+    with subprocess.Popen(SLEEPS):
+        raise RuntimeError
+
+
+def test_that_waits():
+    process = subprocess.Popen(SLEEPS)
+    process.wait(0.1)
+
+
+def test_another():
+    gc.collect()
+"""
 
 
 def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_not(tmp_path: Path) -> None:
@@ -75,6 +95,13 @@ def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_no
     for test, thing in {"process": "process", "orphan": "process", "port": "listening socket", "file": "file"}.items():
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line]
         assert f"leaves behind: {thing} " in line
+
+
+def test_a_failing_test_ends_its_processes_and_fails_no_other(tmp_path: Path) -> None:
+    """It waited for ever for one that nobody ended, and the warning about that one failed a later test."""
+    done = inner_run(tmp_path, CONFTEST, FAILING, "-W", "error", "--timeout", "60")
+    assert "2 failed, 1 passed, 1 error in" in done.stdout, done.stdout[-3000:]
+    assert "from pytest-timeout" not in done.stdout
 
 
 def test_a_process_that_begins_a_program_is_looked_at_when_it_has_its_environment(

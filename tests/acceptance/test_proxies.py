@@ -70,17 +70,11 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
     }
     arguments = [sys.executable, "-m", "tests.acceptance.crawl_of_proxies", PUBLIC, "crawl", "crawl_spider"]
     log = project.data.parent / "crawl.log"
-    with log.open("wb") as output:
-        crawling = subprocess.Popen(
-            arguments, cwd=ROOT, env=environment(project.data, **fixed | settings), stderr=output
-        )
-    try:
+    own = environment(project.data, **fixed | settings)
+    with log.open("wb") as output, subprocess.Popen(arguments, cwd=ROOT, env=own, stderr=output) as crawling:
         wait_until(lambda: not lag(project.log) or crawling.poll() is not None, 300, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
         assert crawling.wait(300) == 0, log.read_text()
-    finally:
-        crawling.kill()
-        crawling.wait()
     written = log.read_text()
     results = project.direct("results", "--limit", "0", "--format", "json").stdout
     stored = b"".join(file.read_bytes() for file in project.data.rglob("*") if file.is_file())

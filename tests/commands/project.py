@@ -92,13 +92,6 @@ def _uninstall() -> None:
         _uninstall_scrapy_root_handler()
 
 
-class _Started(subprocess.Popen[Any]):
-    def __exit__(self, kind: type[BaseException] | None, *of_it: Any) -> None:
-        if kind is not None:
-            self.kill()  # a test that fails does not wait for what would never end
-        super().__exit__(kind, *of_it)
-
-
 class Project:
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -126,7 +119,7 @@ class Project:
     def started(self, *arguments: str, **more: Any) -> subprocess.Popen[Any]:
         """As `process`, while it runs; variables of the environment are in capitals, and the rest is for Popen."""
         variables = {name: more.pop(name) for name in list(more) if name.isupper()}
-        return _Started([*SCRAPY, *arguments], cwd=ROOT, env=environment(self.data, **variables), **more)
+        return subprocess.Popen([*SCRAPY, *arguments], cwd=ROOT, env=environment(self.data, **variables), **more)
 
     def within(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
         """As `scrapy`, always in this process."""

@@ -65,14 +65,10 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_the_command_produces_seeds_and_serves_until_stopped(project: Project) -> None:
     """SIGTERM is its normal end."""
-    running = project.started("demo", "--produce", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    with project.started("demo", "--produce", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
         lines = [running.stdout.readline(), running.stdout.readline()]
         running.terminate()
         running.communicate(timeout=300)
-    finally:
-        running.kill()
-        running.communicate()
     assert running.returncode == 0
     assert sorted(line[:8] for line in lines) == [b"produced", b"serving "]
     assert len(list(project.log.read("seeds"))) == len(seeds(1)) + len(BAD_MESSAGES)

@@ -52,18 +52,16 @@ def assert_shown(*texts: str) -> None:
 def crawled(project: Project, **variables: str) -> str:
     """What a real crawl of all that is on the topic writes on stderr, at the level DEBUG."""
     command = ["crawl", "crawl_spider", "-s", "LOG_LEVEL=DEBUG", "-s", "RETRY_TIMES=0"]
-    with (project.data / "stderr").open("wb") as stderr:
-        running = project.started(*command, stderr=stderr, stdout=stderr, **variables)
-        try:
-            until = time.monotonic() + 300
-            while lag(project.log) and time.monotonic() < until:
-                assert running.poll() is None
-                time.sleep(0.05)
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(300) == 0
-        finally:
-            running.kill()
-            running.wait()
+    with (
+        (project.data / "stderr").open("wb") as stderr,
+        project.started(*command, stderr=stderr, stdout=stderr, **variables) as running,
+    ):
+        until = time.monotonic() + 300
+        while lag(project.log) and time.monotonic() < until:
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(300) == 0
     return (project.data / "stderr").read_text("utf-8")
 
 

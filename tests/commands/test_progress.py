@@ -127,8 +127,10 @@ def test_a_crawl_does_not_end_because_nobody_takes_what_its_watcher_says(project
     project.produce("seeds", (b"k", b"1"))
     crawl(project.data, [])
     for variables, code in (({}, 1), ({"CRAWL_SPIDER_PROCESSES": "1"}, 0)):
-        with Path("/dev/full").open("wb") as full:
-            running = project.started("progress", "--until-done", **variables, stdout=full, stderr=full)
+        with (
+            Path("/dev/full").open("wb") as full,
+            project.started("progress", "--until-done", **variables, stdout=full, stderr=full) as running,
+        ):
             assert running.wait(300) == code
 
 

@@ -122,11 +122,11 @@ def test_one_document_is_shown_where_it_fits_the_other_filters(stored: Project, 
 
 def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variables: str) -> None:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    ran = project.started("results", "--format", "json", **variables, **pipes)
-    for _ in range(lines):
-        ran.stdout.readline()
-    ran.stdout.close()
-    _, complaints = ran.communicate(timeout=300)
+    with project.started("results", "--format", "json", **variables, **pipes) as ran:
+        for _ in range(lines):
+            ran.stdout.readline()
+        ran.stdout.close()
+        _, complaints = ran.communicate(timeout=300)
     assert (ran.returncode, complaints) == (1, b"")
 
 

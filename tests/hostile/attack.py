@@ -121,18 +121,14 @@ def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> t
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     environment = kept | {"HOSTILE_FIGURES": str(folder / "figures.json")} | names
     command = [sys.executable, "-m", "tests.hostile.measured", "crawl", "crawl_spider"]
-    with (folder / "crawl.log").open("wb") as stream:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
-        )
-    try:
+    more: Any = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL}
+    with (
+        (folder / "crawl.log").open("wb") as stream,
+        subprocess.Popen(command, **more, stdout=stream, stderr=stream) as process,
+    ):
         while process.poll() is None and time.monotonic() < deadline and lag(log):
             time.sleep(0.1)
         is_done = not lag(log)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         return process.wait(300), is_done
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
