@@ -664,7 +664,7 @@ def test_a_receiver_that_says_nothing_holds_up_no_other(tmp_path: Path, monkeypa
     def tried(url: str, ended: EndTold, *_arguments: Any) -> Attempts:
         asked.append(url)
         if "silent" in url:
-            in_time.append(may_answer.wait(5))
+            in_time.append(may_answer.wait(60))
         elif asked.count(url) == 40:
             may_answer.set()
         return Attempts(ended.generation, (WebhookAttempt(1, 204, ""),))
@@ -688,7 +688,7 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though they are so many that they have all places, and each has much to be told."""
-    may_answer, in_time, asked = threading.Event(), list[bool](), list[str]()
+    may_answer, asked = threading.Event(), list[str]()
     log, silent = LocalSeedLog(tmp_path), [f"t{number}" for number in range(12)]
 
     def end(task_ids: list[str]) -> None:
@@ -702,11 +702,12 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
         else:
             if len(asked) == 1:
                 end(["quick"])
-            in_time.append(may_answer.wait(1.5))
+            may_answer.wait(15)
         return Attempts(ended.generation, (WebhookAttempt(1, 204, ""),))
 
     monkeypatch.setattr(webhooks, "tried", tried)
     monkeypatch.setattr(webhooks, "_MOST_POSTS", 2)
+    monkeypatch.setattr(webhooks, "_MOST_TO_ONE", 1)
     with SeedProducer(settings_for(tmp_path)) as producer:
         for number, task_id in enumerate([*silent, "quick"]):
             name = f"silent{number % 2}" if task_id in silent else task_id
@@ -714,7 +715,7 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
             producer.send({"url": f"http://host.test/{number}", "meta": {"task_id": task_id}})
     end(silent)
     crawl(tmp_path, [], until=lambda _: len(asked) == 13)
-    assert any(in_time)
+    assert asked[-1] != "http://quick.test/"
 
 
 def test_no_stop_waits_for_a_receiver_of_webhooks_that_says_nothing(

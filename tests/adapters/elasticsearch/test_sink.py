@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from site_spider.adapters import files
-from site_spider.adapters.elasticsearch import client as elasticsearch_client
 from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchIndex, ElasticsearchSink, Sizes, verdict_of
@@ -25,6 +24,7 @@ from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.played import bulk, good, item, to, write_to
 from tests.adapters.elasticsearch.played import settings_for as settings_of
 from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
+from tests.contracts.seed_logs import wait_until
 from tests.contracts.trials import answers
 
 # --- Settings, without a server ---
@@ -108,25 +108,24 @@ def test_a_client_that_looks_for_nodes_asks_nobody_while_it_is_made(monkeypatch:
         with pytest.raises(SinkUnavailable, match="SITE_ELASTICSEARCH_HOSTS"):
             asyncio.run(made.check())
         over.set()
-    assert "/_nodes/_all/http" in asked
+        wait_until(lambda: "/_nodes/_all/http" in asked)
 
 
 def test_the_timeout_holds_for_all_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for each piece of it, or a server that sends a byte now and then would hold a thread for ever."""
-    monkeypatch.setattr(elasticsearch_client, "REQUEST_TIMEOUT_SECONDS", 0.5)
+    pauses: list[float] = []
+    monkeypatch.setattr(files.runtime, "monotonic", lambda: time.monotonic() + sum(pauses))
 
     def drips(_asked: Asked) -> Said:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n%b\r\n" % PRODUCT
-        return itertools.chain([head], (b" " for _ in range(30) if over.wait(0.1) is False))
+        return itertools.chain([head], (b" " for _ in range(900) if pauses.append(1.0) is None))
 
-    over = threading.Event()
     with answering(drips) as address:
         index = ElasticsearchIndex(settings_of(address), "SITE_RESULTS_INDEX", "results")
         index._client = index._new_client()
         with pytest.raises(SinkUnavailable, match="not complete in time"):
             index.write([record("a", {"status": 200})])
         index.close()
-        over.set()
 
 
 async def test_a_write_that_takes_too_long_writes_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
