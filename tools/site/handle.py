@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -85,13 +84,12 @@ class Site:
         """End the child; afterwards the record is whole."""
         if self._process:
             process, self._process = self._process, None
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            finally:
-                process.kill()
-                assert process.stdout
-                process.stdout.close()
+            with process:
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS)
+                finally:
+                    process.kill()
 
     def url(self, path: str, host: int = 0) -> str:
         return f"http://{host_name(host)}:{self.port}{path}"
@@ -104,12 +102,3 @@ class Site:
         """All whole lines so far; the newest may be up to 0.2 s late."""
         text = self.record.read_text(encoding="utf-8") if self.record.exists() else ""
         return [Entry(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def wait_for(self, count: int, timeout_seconds: float = 10) -> list[Entry]:
-        """The entries, as soon as there are `count`."""
-        deadline = time.monotonic() + timeout_seconds
-        while len(found := self.entries()) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"The record has {len(found)} entries, expected {count}.")
-            time.sleep(0.02)
-        return found
