@@ -146,12 +146,14 @@ class Fleet:
         self._note(before, state, seen_at)
         is_near = is_near or (before is not None and before.is_near)
         self.seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
+        if before is None or before.state.is_ended:
+            self._end_replaced(state.slot)
 
     def leave_out(self, now: float) -> None:
         self.left_out_at = now
 
     def end(self, name: str, now: float) -> None:
-        """This process has ended in good order: what it last said stays."""
+        """This process has ended: what it last said stays."""
         if name in self.seen:
             seen = self.seen[name]
             self.seen[name] = seen._replace(state=replace(seen.state, is_ended=True), at=now)
@@ -176,6 +178,14 @@ class Fleet:
             self.curves.add(before.at, seen_at, grown)
         elif (age := state.at - state.started_at) <= _LONGEST_GAP_SECONDS:
             self.curves.add(seen_at - max(age, 0.1), seen_at, _counters(state))
+
+    def _end_replaced(self, slot: str) -> None:
+        """Two live processes never have one place: who said nothing since the newest began was killed."""
+        of_place = [seen for seen in self.seen.values() if slot and seen.state.slot == slot]
+        began_at = max((seen.state.started_at for seen in of_place), default=0.0)
+        for seen in of_place:
+            if seen.state.at < began_at > seen.state.started_at:
+                self.end(seen.state.name, seen.at)
 
     def _make_place(self, now: float, *, is_near: bool) -> bool:
         """Ended processes go after an hour; when there are too many, what speaks no more goes, too."""

@@ -254,15 +254,18 @@ def overview(view: View) -> Document:
 
 
 def conservation(view: View) -> Document:
-    """Rule 10, over all processes that are known: consumed = outcomes + in flight."""
+    """Rule 10, over all processes that are known: consumed = outcomes + in flight.
+
+    What an ended process had in flight is begun anew by others, and counts there.
+    """
     states = [seen.state for seen in view.fleet.seen.values()]
     outcomes = dict.fromkeys(OUTCOMES.values(), 0) | summed(state.outcomes for state in states)
     missing = [state for state in states if state.missing]
     return {
         "conserved": not missing,
-        "consumed": sum(state.consumed for state in states),
+        "consumed": sum(state.consumed - state.in_flight * state.is_ended for state in states),
         "outcomes": outcomes,
-        "in_flight": sum(state.in_flight for state in states),
+        "in_flight": sum(state.in_flight for state in states if not state.is_ended),
         "missing": sum(state.missing for state in states),
         "processes_with_missing": [state.name for state in missing],
         "processes": len(states),

@@ -153,6 +153,26 @@ def test_a_process_that_says_nothing_is_silent_and_stays_and_an_ended_one_is_for
     assert [name[:9] for name in fleet.seen] == ["machine-2", "machine-3"]
 
 
+def test_a_killed_process_whose_place_another_has_taken_has_ended_and_has_nothing_in_flight() -> None:
+    """It would be silent for ever, and its seeds in flight beside those of the process that repeats them."""
+    fleet, later = Fleet(), {"slot": "machine-1", "started_at": iso(NOW + 2)}
+    told(fleet, NOW, 1, seeds=seeds(100, 60, 10))
+    told(fleet, NOW + 4, 2, **later, seeds=seeds(30, 10, 0))
+    told(fleet, NOW + 1, 1, seeds=seeds(100, 61, 10))  # the topic is behind the socket
+    found = conservation(view(fleet, NOW + 4))
+    assert [seen.life(NOW + 4) for seen in fleet.seen.values()] == [Life.ENDED, Life.RUNNING]
+    assert (found["conserved"], found["consumed"], found["in_flight"]) == (True, 71 + 30, 20)
+
+
+def test_two_processes_that_say_the_same_place_run_both() -> None:
+    """Those of two supervisors of one embedded log; and processes without a place."""
+    for slot in ("machine-1", ""):
+        fleet = Fleet()
+        for number in (1, 2):
+            told(fleet, NOW + number, number, slot=slot, started_at=iso(NOW - 100 * number))
+        assert len(fleet.living(NOW + 3)) == 2
+
+
 def test_an_older_snapshot_changes_nothing() -> None:
     """The topic and the socket tell of the same process, in any order; also of one that has ended."""
     fleet, name = Fleet(), "machine-1-1799999000"
