@@ -184,7 +184,7 @@ class IndexPreparation:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
         with self._refusing():
             self._check_server(client)
-            return self._adjust_index(client, has_text=self._install_template(client))
+            return self.adjust(client, has_text=self._install_template(client))
 
     def check(self, client: Elasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
@@ -272,8 +272,8 @@ class IndexPreparation:
             )
         return content
 
-    def _adjust_index(self, client: Elasticsearch, *, has_text: bool) -> bool:
-        """Of an index that was there before; whether it has the field for texts, or a new one will."""
+    def adjust(self, client: Elasticsearch, *, has_text: bool) -> bool:
+        """Of an index that is there; whether it has the field for texts, or a new one will. Raises like the client."""
         wanted = dict(self._template.properties)
         if META not in wanted:  # nothing of producers' is in it
             return has_text

@@ -37,7 +37,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.page.links import unescape
-from site_spider.results.document import OF_MARK, encode, in_doubt, looked_at, settled
+from site_spider.results.document import ALWAYS, OF_MARK, encode, in_doubt, looked_at, settled
 
 # --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
@@ -235,6 +235,7 @@ PROBE: Final = Update("site_spider-probe", b'{"update":{"_id":"site_spider-probe
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
+_CONTRACT: Final = ALWAYS - {"url_id"}  # without one of these a result is none
 _THREADS = 3  # see BatchLimits.under_way; and one to close while the others wait
 
 
@@ -290,12 +291,17 @@ class ElasticsearchIndex:
 
     def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         verdicts = self._write(records)
-        for _ in self._fields:  # a refusal names one
-            fields = {n: self._named(not_mapped(one.reason), records[n]) for n, one in enumerate(verdicts)}
+        kept: Set[str] = frozenset()
+        for turn, _ in enumerate(self._fields):  # a refusal names one
+            fields = {n: self._named(not_mapped(one.reason), records[n]) - kept for n, one in enumerate(verdicts)}
             again = [n for n, some in fields.items() if some]
             if not again:
                 break
-            self._leave_out({field for some in fields.values() for field in some})
+            if turn == 0:  # the index may be new, of a template of somebody else
+                self._add_fields()
+            else:
+                self._leave_out(set().union(*fields.values()))
+            kept = _CONTRACT
             for number, verdict in zip(again, self._write([records[n] for n in again]), strict=True):
                 verdicts[number] = verdict
         return verdicts
@@ -320,10 +326,15 @@ class ElasticsearchIndex:
         verdicts = iter([self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
         return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
-    def _named(self, refused: str, record: Record) -> list[str]:
+    def _named(self, refused: str, record: Record) -> set[str]:
         """The fields of a result that a refusal names; Elasticsearch makes objects of names with dots."""
-        known = (*self._fields, *record.names) if refused else ()
-        return [name for name in known if name == refused or name.startswith(f"{refused}.")]
+        known = {*self._fields, *record.names} if refused else ()
+        return {name for name in known if name == refused or name.startswith(f"{refused}.")}
+
+    def _add_fields(self) -> None:
+        if self._client is not None:
+            with self._options.explaining():
+                self._preparation.adjust(self._client, has_text=self._writes_text)
 
     def _leave_out(self, fields: Set[str]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""

@@ -305,6 +305,40 @@ def test_a_strict_mapping_without_a_renamed_field_refuses_no_result(name: str, s
     assert [verdict.answer for verdict in write_to(answer, [of_nobody])] == [Answer.REJECTED]
 
 
+STRICT = "[1:9] mapping set to strict, dynamic introduction of [{}] within [_doc] is not allowed"
+
+
+@pytest.mark.parametrize("may_change", [True, False])
+def test_a_new_index_of_a_strict_template_of_somebody_else_gets_what_results_have(may_change: bool) -> None:
+    """Its results were stored empty. Where the mapping may not be changed, one without its body is a dead letter."""
+    mapped: dict[str, Any] = {}
+    stored: list[dict[str, Any]] = []
+
+    def answer(asked: Asked) -> Said:
+        if "_mapping" in asked.path and asked.method == "PUT":
+            if not may_change:
+                return said({"error": {"type": "security_exception", "reason": "no"}}, status=403)
+            mapped.update(json.loads(asked.body)["properties"])
+        if "_mapping" in asked.path:
+            there = {"results": {"mappings": {"dynamic": "strict", "properties": mapped}}}
+            return said(there) if asked.method == "PUT" or is_there else said({"error": "none"}, status=404)
+        if "_bulk" not in asked.path:
+            return good(asked)
+        is_there.append(True)  # the first write makes it
+        [document] = [json.loads(line)["doc"] for line in asked.body.splitlines()[1::2]]
+        if unknown := sorted(document.keys() - mapped.keys()):
+            refused = {"error": {"type": "strict_dynamic_mapping_exception", "reason": STRICT.format(unknown[0])}}
+            return bulk([item(key, 400, **refused) for key in asked.ids], errors=True)
+        stored.append(document)
+        return good(asked)
+
+    is_there: list[bool] = []
+    document = {"status": 200, "headers": "{}", "body": "text", "description": None, "spider": "s"}
+    [verdict] = write_to(answer, [Record("a", document, 600)])
+    assert verdict.answer is (Answer.ACKNOWLEDGED if may_change else Answer.REJECTED)
+    assert stored == ([document] if may_change else [])
+
+
 def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
     """Each with words of its own would be kept for ever, and be a line on stderr."""
     write_to(lambda asked: said(good(asked).partition(b"\r\n\r\n")[2], more=b'Warning: 299 x "\x1b[2J"\r\n'))
