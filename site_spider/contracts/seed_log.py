@@ -46,6 +46,10 @@ class Position(NamedTuple):
     metadata: str = ""
 
 
+class ForeignPosition(Position):
+    """One that another client has committed: seeds before it may be neither done nor counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One record of the log; `value` is None for a tombstone."""

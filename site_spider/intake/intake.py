@@ -21,7 +21,7 @@ from scrapy.core.engine import ExecutionEngine
 
 from site_spider import runtime
 from site_spider.bounded import NameCounts
-from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
+from site_spider.contracts.seed_log import Consumer, ForeignPosition, Listener, Message, Partition, Position, SeedLog
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
 from site_spider.errors import LedgerError, SeedError, SiteSpiderError
@@ -389,6 +389,9 @@ class Seeds:
         if stale := [partition for partition in positions if self._ledger.epoch(partition) is not None]:
             self.lost(stale)
         self._completion.assigned(positions)
+        for partition, position in positions.items():
+            if isinstance(position, ForeignPosition):
+                self._completion.deleted(partition, 0, position.offset)
         self._quarantine.assigned(list(positions))
         self.look()
 

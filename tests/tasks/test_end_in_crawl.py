@@ -24,7 +24,7 @@ from scrapy.http import Response
 
 from site_spider import meta_keys
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import ForeignPosition, Message, Partition
 from site_spider.dead_letter_replay import Replay
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected, TopicMissing
@@ -210,6 +210,20 @@ def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path
         return bool(events(tmp_path))
 
     crawl(tmp_path, [] if is_told_of else seeds(5), until=until, timeout_seconds=60)
+    assert events(tmp_path)[0]["partial"] is True
+
+
+def test_an_end_says_that_seeds_of_its_task_may_have_been_skipped(tmp_path: Path) -> None:
+    """By another client that has committed in this group: nobody has counted them."""
+    produce(tmp_path)
+
+    def until(crawler: Crawler) -> bool:
+        if not ending_of(tmp_path).lacks_some:
+            parts = SeedService.of(crawler).parts
+            parts.seeds.assigned(dict.fromkeys(parts.completion.ledger.partitions(), ForeignPosition(99)))
+        return bool(events(tmp_path))
+
+    crawl(tmp_path, [], until=until, timeout_seconds=60)
     assert events(tmp_path)[0]["partial"] is True
 
 

@@ -18,7 +18,7 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import error as StructError  # noqa: N812 - a class
 from struct import unpack_from
 from types import SimpleNamespace
@@ -62,6 +62,7 @@ class GroupAssignment:
     owned: Mapping[str, frozenset[Partition]]  # also of other topics; by member id, which begins with its name
     partitions: frozenset[Partition]  # of the topics
     is_settled: bool  # no rebalance is under way
+    clients: Mapping[str, str] = field(default_factory=dict)  # their ids, by member id
 
     @property
     def unowned(self) -> frozenset[Partition]:
@@ -87,6 +88,7 @@ def assignment_of(admin: AdminClient, group: str, topics: tuple[str, ...], secon
         owned={member.id: owned_by(member.assignment or b"") for member in found.members},
         partitions=partitions,
         is_settled=found.state == _SETTLED,
+        clients={member.id: member.client_id for member in found.members},
     )
 
 
@@ -124,10 +126,17 @@ def owned_by(assignment: bytes) -> frozenset[Partition]:
 
 
 class OwnerWatch:
-    """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time."""
+    """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time.
 
-    def __init__(self, admin: Callable[[], AdminClient], group: str, topics: tuple[str, ...]) -> None:
+    The client ids of this service begin with `client_id`.
+    """
+
+    def __init__(
+        self, admin: Callable[[], AdminClient], group: str, topics: tuple[str, ...], client_id: str = ""
+    ) -> None:
         self._admin = admin
+        self._client_id = client_id
+        self._named: set[str] = set()  # clients of other programs, each once
         self._group = group
         self._topics = topics
         self._ask_at = 0.0
@@ -156,7 +165,21 @@ class OwnerWatch:
             return False
         self._ask_at = now + LOOK_SECONDS
         found = self._told(_LOOK_ANSWER_SECONDS)
-        return found is not None and self._judge(found, member_id, now)
+        if found is None:
+            return False
+        self._name_strangers(found)
+        return self._judge(found, member_id, now)
+
+    def _name_strangers(self, found: GroupAssignment) -> None:
+        for member, client in found.clients.items():
+            taken = found.owned[member] & found.partitions
+            if taken and not client.startswith(self._client_id) and client not in self._named:
+                self._named.add(client)
+                logger.error(
+                    "Group %s: seeds of %s are not crawled, for a member that is another program has them: client %r. "
+                    "Stop it, and give it a group of its own",
+                    self._group, listed(taken), client,
+                )  # fmt: skip
 
     def _told(self, seconds: float) -> GroupAssignment | None:
         try:

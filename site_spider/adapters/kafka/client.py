@@ -35,6 +35,7 @@ _NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ", "METADATAUPDATE 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_CLIENT_ID = "site_spider-"
 _SESSION_SECONDS = 10.0
 _MOST_HEADERS = 50  # of a message; ours are some: one of three bytes takes thirty times that here
 _REST_SECONDS = 20.0  # that half of a pair is there
@@ -124,10 +125,15 @@ class KafkaConfig:
         given = self.options.get("session.timeout.ms", _SESSION_SECONDS * 1000)
         return float(given) / 1000
 
+    @property
+    def client_ids(self) -> str:
+        """How those of all processes begin; empty when the options say another one, perhaps of each machine."""
+        return "" if "client.id" in self.options else _CLIENT_ID
+
     def common(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
         return {
             "bootstrap.servers": self.brokers,
-            "client.id": f"site_spider-{socket.gethostname()}",
+            "client.id": f"{_CLIENT_ID}{socket.gethostname()}",
             "allow.auto.create.topics": "false",  # asking about a topic must not create it
             "reconnect.backoff.ms": 250,
             "reconnect.backoff.max.ms": 2_000,  # what an outage may last longer than the server was away

@@ -201,7 +201,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
-        self._owners = OwnerWatch(self._ids.client, group, topics)
+        self._owners = OwnerWatch(self._ids.client, group, topics, config.client_ids)
         self._assignment = KafkaAssignment(listener, self._ids, self.commit, self._dropped)
         self._config = config
         who = f"the consumer of {', '.join(topics)}"

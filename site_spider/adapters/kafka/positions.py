@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from site_spider import runtime
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import ForeignPosition, Partition, Position
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 
 LATE_SECONDS = 2.0  # then the servers are asked something before a thread waits for them
@@ -210,6 +210,14 @@ class TopicIds:
                     "Topic %s was deleted and created again: %s/%d begins at its start, for offset %d was "
                     "committed in the former topic, whose seeds are gone",
                     partition.topic, *partition, raw.offset,
+                )  # fmt: skip
+            elif raw.offset > 0 and ids[partition.topic] and not raw.metadata:  # ours are signed
+                positions[partition] = ForeignPosition(raw.offset)
+                logger.warning(
+                    "%s/%d begins at offset %d, which another client has committed: a tool, or a consumer that has "
+                    "joined this group. Seeds before it that were not crawled are skipped; to crawl them, stop all "
+                    "processes and set the offset back. Give other consumers groups of their own",
+                    *partition, raw.offset,
                 )  # fmt: skip
         return positions
 

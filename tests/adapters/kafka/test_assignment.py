@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from struct import pack
 from typing import Any
@@ -29,10 +30,10 @@ def assignment(owned: Mapping[str, set[Partition]], *, is_settled: bool = True) 
 def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a watch that gets these answers, the last of them for ever."""
 
-    def make(*answers: GroupAssignment | None) -> OwnerWatch:
+    def make(*answers: GroupAssignment | None, client_id: str = "") -> OwnerWatch:
         told = chain(answers, repeat(answers[-1]))
         monkeypatch.setattr(f"{OwnerWatch.__module__}.assignment_of", lambda *_of_what: next(told))
-        return OwnerWatch(lambda: None, "group", ["seeds"])  # type: ignore[arg-type, return-value]
+        return OwnerWatch(lambda: None, "group", ["seeds"], client_id)  # type: ignore[arg-type, return-value]
 
     return make
 
@@ -86,6 +87,17 @@ def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFi
     turns_of(watch(*[gap] * 6, whole), "c", 9)
     assert caplog.messages[0].startswith("Group group: nobody has had seeds/3 for 30 s.")
     assert caplog.messages[1:] == ["Group group: each partition has an owner again."]
+
+
+def test_a_member_that_is_another_program_is_named_once(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A console consumer in our group: its seeds are lost. One that has none of ours reads another topic."""
+    owned = {"ours-1": {ONE}, "console-2": {TWO, THREE}, "metrics-3": {Partition("other", 1)}}
+    clients = {"ours-1": "site_spider-a", "console-2": "console", "metrics-3": "metrics"}
+    watched = watch(replace(assignment(owned), clients=clients), client_id="site_spider-")
+    assert turns_of(watched, "ours-1", 3) == []
+    [said] = caplog.messages
+    assert "seeds/2, seeds/3" in said
+    assert "client 'console'" in said
 
 
 def test_an_assignment_is_read_and_another_form_is_none() -> None:

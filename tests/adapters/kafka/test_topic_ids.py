@@ -16,7 +16,7 @@ from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import SignedPosition, TopicIds, to_position, to_raw
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import ForeignPosition, Partition, Position
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, Member, is_listed, poll_until, wait_until
 
 FORMER, NEW = 30, 80  # messages
@@ -85,6 +85,17 @@ class Servers(TopicIds):
 @pytest.fixture
 def ids() -> Servers:
     return Servers()
+
+
+def test_a_position_of_another_client_is_told_from_ours(ids: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    """A console consumer in our group, or kafka-consumer-groups: they sign nothing."""
+    ids.ids = {"seeds": ID, "bulk": "A" * 22}
+    ours = [TopicPartition("seeds", 1, 7, f"{ID}|"), TopicPartition("seeds", 2, 7, "3;0;r:;;1234abcd")]
+    ours += [TopicPartition("seeds", 3, 0), TopicPartition("seeds", 4, -1001), TopicPartition("bulk", 5, 7)]
+    found = ids.positions([TopicPartition("seeds", 0, 7), *ours], [])
+    assert {one for one, at in found.items() if isinstance(at, ForeignPosition)} == {Partition("seeds", 0)}
+    assert found[Partition("seeds", 0)] == Position(7)
+    assert caplog.text.count("another client") == caplog.text.count("seeds/0 begins at offset 7") == 1
 
 
 def test_a_topic_with_another_id_is_noticed_once(ids: Servers) -> None:
