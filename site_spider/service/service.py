@@ -271,7 +271,15 @@ class SeedService:
             )
             if stop.owns_process:
                 await self._close("shutdown")
+                await self._tell_closed("shutdown")
                 stop.exit_now(self._ending.exit_code)
+
+    async def _tell_closed(self, reason: str) -> None:
+        """As the engine does, which would wait for what did not end."""
+        crawler = self._crawler
+        assert crawler.stats is not None
+        await crawler.signals.send_catch_log_async(signals.spider_closed, spider=crawler.spider, reason=reason)
+        crawler.stats.close_spider(reason=reason)
 
     async def _close(self, reason: str) -> None:
         """What is complete is stored, committed and marked, in this order; then nothing happens any more."""

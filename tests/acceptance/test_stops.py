@@ -25,6 +25,9 @@ def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once
     run.terminate()
     assert run.wait(300) == 0
     assert "their seeds are repeated" in run.text()
+    assert "'finish_reason': 'shutdown'" in run.text()
+    last = max(deployment.statistics(), key=lambda document: document["interval"])
+    assert (last["moment"], last["total_num"], last["seeds"]["handed_back"]) == ("close", 2, 1)
     progress = deployment.log.progress(deployment.topic, deployment.group)
     assert sum(p.end - p.committed.offset for p in progress if p.committed) <= 2
     again = deployment.start(SITE_STOP_GRACE_SECONDS="3600")
