@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
@@ -31,6 +32,8 @@ from site_spider.contracts.seed_log import (
     TopicReader,
 )
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
+
+logger = logging.getLogger(__name__)
 
 # --- reader: reads a Kafka topic from its beginning on, without a group, and follows it ------------------
 
@@ -151,14 +154,14 @@ _FACTS_ANSWER_SECONDS = 5.0
 _READ_SECONDS = 3.0  # for the messages of all partitions
 
 
-def _retention_seconds(admin: AdminClient, topic: str) -> float | None:
+def _config_of(admin: AdminClient, topic: str, name: str) -> str:
+    """A setting of a topic; empty where the servers do not tell."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         (answer,) = admin.describe_configs([resource], request_timeout=_FACTS_ANSWER_SECONDS).values()
-        milliseconds = int(answer.result()["retention.ms"].value)
-    except (KafkaException, KeyError, ValueError, TypeError):
-        return None
-    return milliseconds / 1000 if milliseconds >= 0 else None
+        return str(answer.result()[name].value)
+    except (KafkaException, KeyError):
+        return ""
 
 
 def _written_at(config: KafkaConfig, topic: str, offsets: Mapping[Partition, int]) -> dict[Partition, float]:
@@ -322,6 +325,13 @@ class KafkaSeedLog(SeedLog):
     def consumer(
         self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
     ) -> KafkaConsumer:
+        for topic in topics:
+            if "compact" in _config_of(self._admin, topic, "cleanup.policy"):
+                logger.warning(
+                    "Topic %s has cleanup.policy=compact: Kafka keeps the newest message of each key, usually one a"
+                    " host, and deletes the others unread. Set cleanup.policy=delete, and produce them again.",
+                    topic,
+                )
         return KafkaConsumer(self._config, topics, group, listener, self._topics if with_results else None)
 
     def producer(self, purpose: str = "") -> KafkaProducer:
@@ -346,10 +356,11 @@ class KafkaSeedLog(SeedLog):
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self._partitions(topic)
         found = described(self._admin, group, _FACTS_ANSWER_SECONDS)
+        kept_ms = _config_of(self._admin, topic, "retention.ms")  # -1: for ever
         # a right that is missing leaves one of them unknown
         return LogFacts(
             None if found is None else len(found.members),
-            _retention_seconds(self._admin, topic),
+            int(kept_ms) / 1000 if kept_ms.isdecimal() else None,
             _written_at(self._config, topic, offsets),
         )
 
