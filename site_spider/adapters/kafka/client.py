@@ -11,12 +11,13 @@ from functools import lru_cache
 from operator import methodcaller
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
 from site_spider import options, runtime
 from site_spider.adapters.files import LOOK_SECONDS, ReplacedFiles
+from site_spider.bounded import LogLimit
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.options import SettingsView
@@ -141,6 +142,7 @@ class KafkaConfig:
             "metadata.max.age.ms": 15_000,
             "log.connection.close": "false",  # servers close idle connections; that is no news
             "error_cb": on_error,
+            "throttle_cb": _say_throttled,
             "logger": _client_logger(),
         }
 
@@ -289,6 +291,20 @@ def insisted(question: Callable[[], R], may_pass: Callable[[KafkaError], bool], 
             if not may_pass(error.args[0]) or runtime.monotonic() > deadline:
                 raise
         runtime.sleep(_RETRY_SECONDS)
+
+
+_LONG_SECONDS = 0.5  # a delay that is worth a line
+_throttled = LogLimit(1, 600.0)
+
+
+def _say_throttled(event: ThrottleEvent) -> None:
+    """The servers delay answers; else it would look as if they did not answer at times."""
+    if event.throttle_time >= _LONG_SECONDS and _throttled.admit(runtime.monotonic()):
+        logger.warning(
+            "Kafka broker %s delays its answers to this process, now by %.1f s, for a quota of its user or client.id. "
+            "Raise request_percentage, consumer_byte_rate or producer_byte_rate.",
+            event.broker_name, event.throttle_time,
+        )  # fmt: skip
 
 
 class LastErrors:

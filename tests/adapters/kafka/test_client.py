@@ -24,6 +24,7 @@ from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import SignedPosition, TopicIds
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
+from site_spider.bounded import LogLimit
 from site_spider.contracts.seed_log import Partition
 from site_spider.errors import ConfigError, LogUnavailable
 from tests.authority import Authority
@@ -134,6 +135,18 @@ def test_an_outage_is_said_once_and_its_end_too(
     assert "SITE_KAFKA_BROKERS" in gone.message
     assert "host:1" in gone.message
     assert "Connection refused" in gone.message
+
+
+def test_a_quota_that_delays_answers_is_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log said that Kafka did not answer. The client tells of produce and fetch requests, in its poll."""
+    monkeypatch.setattr("site_spider.adapters.kafka.client._throttled", LogLimit(1, 600.0))
+    say = config().producer(lambda _error: None)["throttle_cb"]
+    for seconds in (0.01, 2.0, 3.0):
+        say(Mock(broker_name="host:9092", throttle_time=seconds))
+    [told] = caplog.messages
+    assert "host:9092 delays its answers to this process, now by 2.0 s, for a quota" in told
 
 
 def test_the_setting_that_is_to_blame_is_named() -> None:
