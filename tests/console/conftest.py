@@ -33,8 +33,9 @@ def patient_orders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Chromium without a window. Without one the test fails under CI, else it is skipped."""
+    own = {**os.environ, "HOME": str(tmp_path_factory.mktemp("home"))}  # a run leaves nothing in that of its user
     if not CHROMIUM.exists():
         missing = f"{CHROMIUM} is missing: apt-get install chromium"
         if os.environ.get("CI"):
@@ -43,6 +44,6 @@ def browser() -> Iterator[object]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*_FLAGS])
+        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*_FLAGS], env=own)
         yield found
         found.close()
