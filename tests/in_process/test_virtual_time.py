@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import queue
 import socket
 import threading
@@ -105,6 +106,22 @@ def test_time_does_not_jump_over_work() -> None:
             await waiting
 
     assert 1000 <= took(main) < 1100
+
+
+def test_a_machine_that_stands_still_while_a_thread_works_makes_nothing_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, lost = virtual_time._real_ns, itertools.count(step=1000 * 10**9)
+
+    async def main() -> float:
+        await asyncio.to_thread(int)  # the loop waits for the start of a thread
+        before = asyncio.get_running_loop().time()
+        await asyncio.to_thread(virtual_time._sleep, 0.2)
+        return asyncio.get_running_loop().time() - before
+
+    with monkeypatch.context() as wall:
+        wall.setattr(virtual_time, "_real_ns", lambda: real() + next(lost))
+        passed = virtual_time.run(main())
+    virtual_time.reset()
+    assert passed < 100
 
 
 def test_a_crawl_does_not_wait_for_a_slow_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ first of them would wake. So a pause of 30 s takes none, and lasts 30 s for whoe
 thread waits when it is in `time.sleep`, `Thread.join` or `Condition.wait`, of which `Event`, `Queue`, `Timer`
 and here the queues of pools are made; all else, as reading a socket, is work. While the loop can only wait
 for such work, or has sockets or processes to look at, time is that of the wall: nothing that waits for the
-real world is told that its time is over.
+real world is told that its time is over. It is told of no more than it waits for: a machine may stand still.
 
 The clocks of `time` and `site_spider.runtime` agree, until the end of the test (`reset`). Threads are those
 of the system, not the greenlets of tests/simulation: these crawls write to real files and databases, and
@@ -132,8 +132,10 @@ class _Clock:
     def _go_by(self, clock: Callable[[], int]) -> None:
         self._origin = self.now_ns() - clock(), clock
 
-    def wait_for_the_world(self, wait: Callable[[], T]) -> T:
-        self._go_by(_real_ns)
+    def wait_for_the_world(self, wait: Callable[[], T], most_seconds: float = inf) -> T:
+        """No more pass, though the machine stands still meanwhile."""
+        latest = _real_ns() + most_seconds * 1e9
+        self._go_by(lambda: int(min(_real_ns(), latest)))
         try:
             return wait()
         finally:
@@ -235,7 +237,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
             return found
         if self._others:
             look = super().select
-            return _clock.wait_for_the_world(lambda: look(timeout))
+            return _clock.wait_for_the_world(lambda: look(timeout), inf if timeout is None else timeout)
         until = inf if timeout is None else time.monotonic() + timeout
         self.loop.is_looking = True
         try:
@@ -253,7 +255,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
                 _clock.jump(moment)
             else:
                 seconds = min(_LONGEST_LOOK_SECONDS, max(0.0, until - time.monotonic()))
-                found = _clock.wait_for_the_world(partial(look, seconds))
+                found = _clock.wait_for_the_world(partial(look, seconds), seconds)
             if found or time.monotonic() >= until:
                 return found
 
