@@ -20,7 +20,6 @@ from site_spider.adapters.elasticsearch.client import (
     reason_of,
     within,
 )
-from site_spider.adapters.elasticsearch.index_template import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView
@@ -218,6 +217,4 @@ class ElasticsearchResults:
         document = within(hit, "_source") or {}
         if self._of_items:
             return {"_id": part(hit, "_id", str), **document}
-        document = without_mark(document)
-        document.pop(TEXT, None)  # body says the same
-        return {"url_id": part(hit, "_id", str), **document}
+        return {"url_id": part(hit, "_id", str), **without_mark(document)}
