@@ -141,7 +141,8 @@ class Delivery:
         self._writing = False  # between open and close
         self._closed = False
         self._hearing = AnswerWatch(self._is_silent)
-        self._said = DeliveryLog(name or sink.name)
+        self._name = name or sink.name
+        self._said = DeliveryLog(self._name)
         self.last_accept_at: float | None = None  # Unix time
         self.answers = dict.fromkeys([answer.value for answer in Answer], 0)
         self.write_seconds = Histogram()  # of batches, whatever came of them
@@ -174,8 +175,7 @@ class Delivery:
 
         Raises SinkUnavailable after that, and ConfigError at once.
         """
-        name = self.sink.name
-        away = Outage(logger, f"Sink {name} is away, waiting{up_to(wait_seconds)}", f"Sink {name} is there")
+        away = Outage(logger, f"Sink {self._name} is away, waiting{up_to(wait_seconds)}", f"Sink {self._name} is there")
         try:
             attempt = partial(self._open_once, max(wait_seconds, _ATTEMPT_SECONDS))
             await until_there(attempt, SinkUnavailable, wait_seconds, away)
@@ -195,7 +195,7 @@ class Delivery:
         one waits for its batch to fill. Raises SinkUnavailable after `close`.
         """
         if self._closed:
-            raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
+            raise SinkUnavailable(f"{self._name}: nothing can be delivered after the end of the crawl.")
         now = asyncio.get_running_loop().time()
         self._batcher.accept(record, done, now, is_void)
         if at_once:
@@ -228,7 +228,7 @@ class Delivery:
         return self.backlog_count
 
     def _log_failure(self, error: BaseException) -> None:
-        logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
+        logger.error("The delivery to sink %s failed.", self._name, exc_info=error)
 
     # --- Opening and closing ---
 
@@ -237,7 +237,7 @@ class Delivery:
             async with asyncio.timeout(seconds):
                 await self.sink.open()
         except TimeoutError:
-            raise SinkUnavailable(f"{self.sink.name}: no answer within {seconds:.0f} s.") from None
+            raise SinkUnavailable(f"{self._name}: no answer within {seconds:.0f} s.") from None
 
     async def _drain(self, timeout_seconds: float) -> None:
         if not self._writing:
@@ -248,7 +248,7 @@ class Delivery:
                     self._drained.clear()
                     await self._drained.wait()
         except TimeoutError:
-            logger.warning("Sink %s: no time left for %d records.", self.sink.name, self.backlog_count)
+            logger.warning("Sink %s: no time left for %d records.", self._name, self.backlog_count)
 
     async def _abandon_writes(self) -> None:
         writes = list(self._writes)
@@ -262,7 +262,7 @@ class Delivery:
             async with asyncio.timeout(CLOSE_SINK_SECONDS):
                 await self.sink.close()
         except Exception:  # a sink that cannot be closed must not keep the process from stopping
-            logger.exception("Sink %s could not be closed.", self.sink.name)
+            logger.exception("Sink %s could not be closed.", self._name)
 
     # --- Writing ---
 
@@ -280,7 +280,7 @@ class Delivery:
     def _hand_out(self) -> None:
         loop = asyncio.get_running_loop()
         while (batch := self._batcher.take(loop.time())) is not None:
-            write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
+            write = loop.create_task(self._write(batch), name=f"write to {self._name}")
             self._writes.add(write)
             write.add_done_callback(partial(self._written, batch, loop.time()))
             self._hearing.asked()
@@ -388,7 +388,7 @@ class Delivery:
             self._on_failure(error)
         elif not isinstance(error, SinkUnavailable):
             # A mistake in an adapter must not lose records either.
-            logger.error("Sink %s failed unexpectedly.", self.sink.name, exc_info=error)
+            logger.error("Sink %s failed unexpectedly.", self._name, exc_info=error)
             return repr(error)
         return str(error)
 

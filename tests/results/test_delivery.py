@@ -272,6 +272,16 @@ async def test_close_writes_everything_whatever_its_age() -> None:
     assert sink.closed == 1
 
 
+async def test_what_a_stop_leaves_is_told_under_the_name_of_its_delivery(caplog: pytest.LogCaptureFixture) -> None:
+    """Statistics that a stop left were told as records of the sink of results."""
+    sink = scripted(away=True)
+    async with opened(sink, name="statistics s") as delivery:
+        submit(delivery, "a")
+        await until(lambda: not delivery.available)
+        await delivery.close(0.1)
+    assert "Sink statistics s: no time left for 1 records." in caplog.messages
+
+
 async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
     """A long back-off does not eat the grace period."""
     sink = scripted(away=True)
