@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.commands.project import environment
@@ -124,15 +123,9 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.paste("kill $(jobs -p) 2> /dev/null; wait")
-        assert self._shell.stdin is not None
-        self._shell.stdin.close()
-        self._shell.wait(300)
-        assert self._shell.stdout is not None
-        self._shell.stdout.close()
+    def __exit__(self, *_error: object) -> None:
+        with self._shell:
+            self.paste("kill $(jobs -p) 2> /dev/null; wait")
 
     def paste(self, commands: str) -> str:
         """What the commands print on both streams."""
