@@ -154,14 +154,14 @@ _FACTS_ANSWER_SECONDS = 5.0
 _READ_SECONDS = 3.0  # for the messages of all partitions
 
 
-def _config_of(admin: AdminClient, topic: str, name: str) -> str:
-    """A setting of a topic; empty where the servers do not tell."""
+def _config_of(admin: AdminClient, topic: str) -> dict[str, str]:
+    """The settings of a topic; none where the servers do not tell."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         (answer,) = admin.describe_configs([resource], request_timeout=_FACTS_ANSWER_SECONDS).values()
-        return str(answer.result()[name].value)
-    except (KafkaException, KeyError):
-        return ""
+        return {name: str(entry.value) for name, entry in answer.result().items()}
+    except KafkaException:
+        return {}
 
 
 def _written_at(config: KafkaConfig, topic: str, offsets: Mapping[Partition, int]) -> dict[Partition, float]:
@@ -326,7 +326,7 @@ class KafkaSeedLog(SeedLog):
         self, topics: tuple[str, ...], group: str, listener: Listener, *, with_results: bool = False
     ) -> KafkaConsumer:
         for topic in topics:
-            if "compact" in _config_of(self._admin, topic, "cleanup.policy"):
+            if "compact" in _config_of(self._admin, topic).get("cleanup.policy", ""):
                 logger.warning(
                     "Topic %s has cleanup.policy=compact: Kafka keeps the newest message of each key, usually one a"
                     " host, and deletes the others unread. Set cleanup.policy=delete, and produce them again.",
@@ -356,7 +356,7 @@ class KafkaSeedLog(SeedLog):
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self._partitions(topic)
         found = described(self._admin, group, _FACTS_ANSWER_SECONDS)
-        kept_ms = _config_of(self._admin, topic, "retention.ms")  # -1: for ever
+        kept_ms = _config_of(self._admin, topic).get("retention.ms", "")  # -1: for ever
         # a right that is missing leaves one of them unknown
         return LogFacts(
             None if found is None else len(found.members),
@@ -428,7 +428,14 @@ class KafkaSeedLog(SeedLog):
                 raise LogUnavailable(f"Topic {topic} was made in Kafka at {self.address}, but is not there yet.")
             runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
 
-    def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
+    def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:
+        found = _config_of(self._admin, topic) if compacted else {}
+        if "delete" in found.get("cleanup.policy", "") and found.get("retention.ms") != "-1":
+            logger.warning(
+                "Topic %s has cleanup.policy=%s: Kafka deletes old records, such as that a task is paused or"
+                " cancelled, and its seeds are crawled then. Set cleanup.policy=compact, and give these orders again.",
+                topic, found["cleanup.policy"],
+            )  # fmt: skip
         return KafkaTopicReader(self._config, topic)
 
     def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 from unittest.mock import Mock, patch
 from uuid import uuid4
@@ -201,6 +202,23 @@ def test_a_compacted_topic_of_seeds_is_told_of_with_the_remedy(
     case.member()
     told = [message for message in caplog.messages if "cleanup.policy=delete" in message and case.topic in message]
     assert len(told) == is_compacted
+
+
+@pytest.mark.servers
+def test_a_topic_of_tasks_with_a_retention_is_told_of_with_the_remedy(
+    kafka_brokers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Made by hand: when the order to pause a task was a week old, its seeds were crawled after the next start."""
+    log = KafkaSeedLog(KafkaConfig(kafka_brokers))
+    wrong, endless, compacted = topics = [f"tasks-{uuid4().hex}" for _ in range(3)]
+    log.keep(wrong, 7200)
+    log.make_topic(endless, 1, compacted=False)
+    log.make_topic(compacted, 1, compacted=True)
+    for topic in topics:
+        with suppress(LogUnavailable):  # not all brokers know it yet
+            log.reader(topic, compacted=True).close()
+    [told] = [message for message in caplog.messages if "cleanup.policy=compact" in message]
+    assert wrong in told
 
 
 # --- What the seed log does while no broker answers
