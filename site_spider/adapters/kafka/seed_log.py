@@ -8,7 +8,15 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
@@ -440,7 +448,8 @@ class KafkaSeedLog(SeedLog):
 
     def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         partitions = self._partitions(topic)
-        starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
+        # what stands behind the first record of an open transaction is given to no reader yet
+        starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST, is_committed=True)
         later = dict(start or {})
         if timed := [partition for partition in partitions if since_ms > 0 and partition not in later]:
             found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))
@@ -461,9 +470,12 @@ class KafkaSeedLog(SeedLog):
             raise TopicMissing(f"Topic {topic} does not exist in Kafka at {self.address}.")
         raise LogUnavailable(f"Topic {topic} in Kafka at {self.address} cannot be used: {found.error.str()}.")
 
-    def _offsets(self, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Sequence[Partition], which: Any, *, is_committed: bool = False
+    ) -> dict[Partition, int]:
         asked = {TopicPartition(*partition): which for partition in partitions}
-        answers = self._asked(lambda: self._admin.list_offsets(asked, request_timeout=_ANSWER_SECONDS))
+        more = {"isolation_level": IsolationLevel(is_committed), "request_timeout": _ANSWER_SECONDS}
+        answers = self._asked(lambda: self._admin.list_offsets(asked, **more))
         return {
             Partition(raw.topic, raw.partition): self._asked(answer.result).offset for raw, answer in answers.items()
         }

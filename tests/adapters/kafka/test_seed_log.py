@@ -380,6 +380,23 @@ def raw(offset: int, code: int | None = None) -> Any:
     return Mock(**{name: Mock(return_value=it) for name, it in answers.items()})
 
 
+@pytest.mark.servers
+@pytest.mark.usefixtures("one_partition")
+def test_reading_ends_before_a_transaction_that_is_open(case: Case, kafka_brokers: str) -> None:
+    """Kafka gives nothing of it, nor of what others have written behind it, until it ends; the lag counts both."""
+    values = case.produce(3)
+    client = KafkaClient({"bootstrap.servers": kafka_brokers, "transactional.id": case.topic})
+    client.init_transactions(PATIENCE_SECONDS)
+    client.begin_transaction()
+    client.produce(case.topic, b"open")
+    assert client.flush(PATIENCE_SECONDS) == 0
+    case.produce(2)
+    assert [message.value for message in case.log.read(case.topic)] == values
+    assert [part.end for part in case.log.progress(case.topic, None)] == [6]
+    client.commit_transaction(PATIENCE_SECONDS)
+    assert [message.value for message in case.log.read(case.topic)] == [*values, b"open", *values[:2]]
+
+
 def test_a_topic_that_may_not_be_read_any_more_is_said_until_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client says it once, and is asked anew; what it has read before is taken."""
     refused = raw(-1, KafkaError.TOPIC_AUTHORIZATION_FAILED)
