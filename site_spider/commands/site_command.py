@@ -108,6 +108,7 @@ class SiteCommand(ScrapyCommand):
         if not environment.has_our_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
+        apply_environment(self.options)  # which may name modules of spiders
         named = None if opts.spider is None else loaded_spider(self.options, opts.spider)
         self.spider_class = named or usual_spider(self.options)
         self.spider_class.update_settings(self.options)

@@ -99,10 +99,12 @@ def test_callbacks_are_those_of_the_spider(project: Project, tmp_path: Path, mon
     lines = "".join(
         f'{{"url": "http://a.test/", "callback": "{name}"}}\n' for name in ("article", "parse", "os.system")
     )
-    modules = ("-s", "SPIDER_MODULES=site_spider.spiders,spiders_of_callbacks")
-    ran = project.scrapy("seed", *modules, "--spider", "news", stdin=lines)
-    assert (ran.returncode, ran.stdout) == (1, "produced 2, refused 1\n")
-    assert ran.stderr == "line 3: callback: 'os.system' is not allowed; known: article, parse\n"
+    named = "site_spider.spiders,spiders_of_callbacks"
+    modules = ("-s", f"SPIDER_MODULES={named}")
+    for options, of_environment in ((modules, {}), ((), {"SPIDER_MODULES": named})):
+        ran = project.scrapy("seed", *options, "--spider", "news", stdin=lines, **of_environment)
+        assert (ran.returncode, ran.stdout) == (1, "produced 2, refused 1\n")
+        assert ran.stderr == "line 3: callback: 'os.system' is not allowed; known: article, parse\n"
     ran = project.scrapy("seed", *modules, stdin=lines)
     assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 2\n")
     ran = project.scrapy("seed", *modules, "--spider", "late", stdin=lines)
