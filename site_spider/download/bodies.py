@@ -181,13 +181,9 @@ class SteppedHttpCompression(CompressionBase):
         try:
             body = await self._body(request, response, [coding.decode("latin-1") for coding in codings], most)
         except CodingTooLarge as error:
-            message = (
-                f"Ignored response {response} because its body ({len(response.body)} B compressed, "
-                f"{error.size_bytes} B decompressed so far) exceeded DOWNLOAD_MAXSIZE ({most} B) during "
-                "decompression."
-            )
-            logger.warning(message)
-            raise IgnoreRequest(message) from error
+            said = f"{error.size_bytes} bytes or more when unpacked, over the {most} of DOWNLOAD_MAXSIZE"
+            logger.warning("%s has %s", response, said)
+            raise IgnoreRequest(f"DownloadCancelledError: {said}") from error  # named as one that was not packed
         except CodingError:
             if response.status < 400:
                 raise
