@@ -10,7 +10,7 @@ import pytest
 from site_spider.contracts.seed_log import Producer
 from site_spider.service.supervisor import CONFIG, KILLED, ScaleControl, Supervision, Supervisor
 from tests.acceptance.supervision import Script, finish, lives, wait_until
-from tests.contracts.seed_logs import QUICK_KAFKA, kafka_case, kafka_producer, poll_until
+from tests.contracts.seed_logs import kafka_case, kafka_producer, poll_until
 
 __all__ = ["kafka_producer"]
 
@@ -20,9 +20,6 @@ def script(tmp_path: Path) -> Iterator[Script]:
     script = Script(tmp_path)
     yield script
     script.close()
-
-
-LONG_SESSION = QUICK_KAFKA | {"session.timeout.ms": 120_000}
 
 
 def scale(script: Script, count: str, *more: str) -> tuple[int, str]:
@@ -102,7 +99,7 @@ def test_partitions_of_a_member_that_leaves_for_good_go_to_others_before_its_ses
     kafka_producer: Producer, kafka_brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with kafka_case(kafka_producer, kafka_brokers, SITE_KAFKA_OPTIONS=LONG_SESSION) as case:
+    with kafka_case(kafka_producer, kafka_brokers) as case:
         case.produce(8)
         leaving, staying = case.member(), case.member()
         poll_until([leaving, staying], lambda: len(leaving.owned) == len(staying.owned) == 2)

@@ -207,8 +207,10 @@ def local_case(folder: Path) -> Iterator[Case]:
 
 
 @contextmanager
-def kafka_case(producer: Producer, brokers: str, **settings: object) -> Iterator[Case]:
-    log = KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA} | settings)
+def kafka_case(producer: Producer, brokers: str) -> Iterator[Case]:
+    """Its sessions last PATIENCE_SECONDS: none ends because members, or the servers, stand still."""
+    options = QUICK_KAFKA | {"session.timeout.ms": 300_000}
+    log = KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options})
     made = Case("kafka", log, partial(make_kafka_topic, brokers), producer)
     yield made
     made.close()

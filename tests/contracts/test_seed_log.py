@@ -221,7 +221,7 @@ def test_a_partition_that_was_paused_when_it_left_is_read_when_it_returns(case: 
     second = case.member()
     poll_until([first, second], lambda: len(first.owned) == len(second.owned) == 2)
     kept, taken = set(first.owned), len(first.taken)
-    second.consumer.close()
+    second.consumer.close(for_good=True)
     poll_until([first], lambda: len(first.owned) == PARTITIONS)
     case.produce(40, first=20)
     back = set(first.owned) - kept
@@ -364,7 +364,7 @@ def test_members_have_the_partitions_of_all_their_topics(case: Case) -> None:
     second = member_of(case, topics)
     poll_until([member, second], lambda: len(second.owned) == PARTITIONS == len(member.owned), "even shares")
     assert not member.owned & second.owned
-    case.leave(member)
+    member.consumer.close(for_good=True)
     second.own(2 * PARTITIONS)
     assert second.taken == []
 
