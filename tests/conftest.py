@@ -111,6 +111,7 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 def pytest_collection_finish() -> None:
     """All modules stay: to look for garbage among them took a tenth of the CPU."""
     gc.freeze()
+    gc.set_threshold(100_000, 10, 10)  # a crawl makes many objects, which are looked through time and again else
     gc.enable()
 
 

@@ -197,7 +197,6 @@ def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, networ
     class Watching(SeedSpider):
         def parse(self, response: Response) -> Any:
             service = SeedService.of(self.crawler)
-            assert service is not None
             lengths.append(service.parts.queues.lengths())
             return super().parse(response)
 

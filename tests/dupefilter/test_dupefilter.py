@@ -168,14 +168,12 @@ def test_a_seed_whose_page_is_in_flight_for_another_one_ends_behind_that(tmp_pat
         return page(request, '<a href="/b">b')
 
     async def slow(request: Request) -> Response:
-        await asyncio.sleep(60)
+        await asyncio.sleep(10)
         answers.append(page(request))
         return answers[0]
 
     def are_done(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        ledger = service.parts.completion.ledger
+        ledger = SeedService.of(crawler).parts.completion.ledger
         if not answers:
             in_flight.append(ledger.in_flight)
         return ledger.consumed == 2 and not ledger.in_flight

@@ -61,9 +61,7 @@ def left_by_pages(folder: Path, sort: str) -> Counter[str]:
     left: Counter[str] = Counter()
 
     def until(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        ledger = service.parts.completion.ledger
+        ledger = SeedService.of(crawler).parts.completion.ledger
         if gc.isenabled():
             for _ in range(3):  # until what the start of the crawl has left is gone, and the crawl before it
                 gc.collect()

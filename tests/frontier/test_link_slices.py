@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.engine.background import Turns
@@ -35,7 +34,7 @@ def _a_slice_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Turns, "has_time", lambda _self: False)
 
 
-LINKS = 4 * SLICE_LINKS
+LINKS = 2 * SLICE_LINKS
 SEED = {"url": "http://h.test/many", "meta": {"url_id": "seed"}}
 
 
@@ -53,14 +52,10 @@ def visits() -> list[str]:
 
 
 def run(folder: Path, until: Callable[[SeedService], bool] | None = None, *seeds: Any, **more: Any) -> Crawled:
-    def is_over(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        return service is not None and service.is_open and until is not None and until(service)
-
     return crawl(
         folder,
         seeds,
-        until=None if until is None else is_over,
+        until=until and (lambda crawler: until(SeedService.of(crawler))),
         DEPTH_LIMIT=1,
         SITE_TREE_MAX_PAGES=2 * LINKS,  # none of them leaves for the topic
         **more,

@@ -239,7 +239,6 @@ def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _ends_of(crawler: Crawler) -> Callable[[str], bool]:
     service = SeedService.of(crawler)
-    assert service is not None
     endings = service.parts.tasks.control.endings
 
     def has_ended(task_id: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from scrapy import Request
@@ -16,6 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 
+from site_spider.adapters.local import log as local_log
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import TopicMissing
 from site_spider.service import config as parts
@@ -23,6 +25,8 @@ from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import virtual_time
 
+# each look of an idle reader of the log is a jump of virtual time and two changes of thread: most of a long wait
+SELDOM = {"_WAIT_SECONDS": 0.1, "_READER_WAIT_SECONDS": 0.25}
 Answer = Callable[[Request], Awaitable[Response] | Response]
 ANSWERS: dict[str, Answer] = {}  # path -> what the site does; filled by the tests
 
@@ -104,7 +108,8 @@ def crawl(
     """
     if overrides.get("SITE_KAFKA_BROKERS"):
         run = asyncio.run
-    return run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
+    with patch.multiple(local_log, **SELDOM):
+        return run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
 
 
 async def _crawl(
@@ -121,14 +126,13 @@ async def _crawl(
     crawling = asyncio.ensure_future(crawler.crawl_async())
 
     async def done() -> None:
-        pause_seconds = 0.02 if until else 0.3  # to look into the log costs as much as a page
+        pause_seconds = 0.02 if until else 0.3  # to look into the log costs as much as a page; an hour has many pauses
         while not crawling.done():
             if until is not None and _is_open(crawler) and until(crawler):
                 return
-            if until is None:
-                if await asyncio.to_thread(lag, log, topic, group) == 0:
-                    return
-                pause_seconds = min(1.0, 1.1 * pause_seconds)  # an hour of virtual time has many such pauses
+            if until is None and await asyncio.to_thread(lag, log, topic, group) == 0:
+                return
+            pause_seconds = min(1.0, 1.1 * pause_seconds) if until is None else min(0.25, 1.02 * pause_seconds)
             await asyncio.sleep(pause_seconds)
 
     try:
@@ -157,8 +161,7 @@ def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Craw
         dead_letters = list(log.read(f"{topic}.dead-letters"))
     except TopicMissing:
         dead_letters = []
-    service = SeedService.of(crawler)
-    assert service is not None
+    assert SeedService.of(crawler) is not None
     stats = crawler.stats.get_stats()
     found = Crawled(
         {document["url_id"]: document for document in reader.search(limit=None)},

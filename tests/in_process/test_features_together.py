@@ -21,7 +21,7 @@ from site_spider.service.service import SeedService
 from site_spider.spiders import conditional
 from site_spider.tasks.budgets import TaskStates
 from tests.in_process import engine
-from tests.in_process.engine import Crawled, page, settings_for
+from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.results.test_exactly_once import PlayedConsumer, PlayedLog
 from tests.tasks.test_end_in_crawl import events, told
@@ -82,10 +82,6 @@ def seed(path: str = "/page", **fields: Any) -> dict[str, Any]:
     return {"url": HOST + path, **fields}
 
 
-def crawl(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
-    return engine.crawl(folder, seeds, **settings)
-
-
 def document(folder: Path, path: str = "/page") -> dict[str, Any]:
     found = [one for one in LocalResults(folder).search(limit=None) if one["url"] == HOST + path]
     return dict(found[0]) if found else {}
@@ -110,8 +106,6 @@ def paused_at(
 
     def is_done(crawler: Crawler) -> bool:
         states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
-        assert states is not None
-        assert service is not None
         state = states.of("t")
         if state is not None and state.phase.name == "paused":
             is_paused.set()
@@ -136,14 +130,14 @@ def killed_after_the_page(folder: Path, site: Site, **settings: Any) -> None:
         found = document(folder)
         return bool(found) and site.paths["/below"] > 0 and found.get("checked_at") != before.get("checked_at")
 
-    crawled = crawl(folder, CHECKED, until=is_written, SITE_STOP_GRACE_SECONDS=0.1, **settings)
+    crawled = crawl(folder, [CHECKED], until=is_written, SITE_STOP_GRACE_SECONDS=0.1, **settings)
     assert crawled.lag == 1
     site.pages["/below"] = "<p>below"
 
 
 def changed_once(folder: Path, site: Site) -> dict[str, Any]:
     """A page that is stored, and is another one now, with a link."""
-    crawl(folder, CHECKED)
+    crawl(folder, [CHECKED])
     first = document(folder)
     site.pages["/page"] = "<p>new" + links("/below")
     return first
@@ -156,7 +150,7 @@ def test_after_a_kill_a_change_is_still_one_and_its_links_are_followed(
     first = changed_once(tmp_path, site)
     killed_after_the_page(tmp_path, site, **settings)
     changed_at = document(tmp_path)["changed_at"]
-    again = crawl(tmp_path, **settings)
+    again = crawl(tmp_path, [], **settings)
     found = document(tmp_path)
     assert (found["unchanged"], found["changed_at"], again.lag) == (False, changed_at, 0)
     assert found["interval_s"] == max(3_600, first["interval_s"] // 2)  # counted once
@@ -167,11 +161,11 @@ def test_exactly_once_holds_for_checks(tmp_path: Path, site: Site, monkeypatch: 
     """Of a page that has changed and of one that has not, while transactions fail."""
     monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.05)
     seeds = [CHECKED, seed("/same", if_changed=True, meta={"task_id": "t"})]
-    crawl(tmp_path, *seeds, **EXACTLY_ONCE)
+    crawl(tmp_path, seeds, **EXACTLY_ONCE)
     site.pages["/page"] = "<p>new"
     PlayedConsumer.stored.clear()
     PlayedConsumer.away = 2
-    again = crawl(tmp_path, *seeds, **EXACTLY_ONCE)
+    again = crawl(tmp_path, seeds, **EXACTLY_ONCE)
     stored = {record.key: record.document for record in PlayedConsumer.stored}
     assert (PlayedConsumer.away, again.lag, len(PlayedConsumer.stored)) == (0, 0, 2)
     for path, is_same in (("/page", False), ("/same", True)):
@@ -183,15 +177,15 @@ def test_exactly_once_holds_for_checks(tmp_path: Path, site: Site, monkeypatch: 
 
 def test_a_parked_seed_keeps_its_conditions(tmp_path: Path, site: Site) -> None:
     """Those of the store, and its own; and so does one whose retry is parked."""
-    crawl(tmp_path, CHECKED)
+    crawl(tmp_path, [CHECKED])
     etag = document(tmp_path)["etag"]
     own = seed("/own", if_changed=True, etag='"mine"', follow_unchanged=False, meta={"task_id": "t"})
     declare(tmp_path, state="paused")
-    assert crawl(tmp_path, CHECKED, own).seeds["spilled"] == 2
+    assert crawl(tmp_path, [CHECKED, own]).seeds["spilled"] == 2
     site.asked.clear()
     declare(tmp_path)
     assert desk(tmp_path).put_back("t") == 2
-    crawl(tmp_path)
+    crawl(tmp_path, [])
     asked = {request.url: request.headers.get("If-None-Match") for request in site.asked}
     assert asked == {HOST + "/page": etag.encode(), HOST + "/own": b'"mine"'}
     assert document(tmp_path)["unchanged"] is True
@@ -204,10 +198,10 @@ def test_a_seed_that_is_parked_after_a_kill_is_the_same_check(tmp_path: Path, si
     killed_after_the_page(tmp_path, site)
     changed_at = document(tmp_path)["changed_at"]
     declare(tmp_path, state="paused")
-    assert crawl(tmp_path).seeds["spilled"] == 1
+    assert crawl(tmp_path, []).seeds["spilled"] == 1
     declare(tmp_path)
     assert desk(tmp_path).put_back("t") == 1
-    crawl(tmp_path)
+    crawl(tmp_path, [])
     found = document(tmp_path)
     assert document(tmp_path, "/below").get("status") == 200
     assert (found["unchanged"], found["changed_at"]) == (False, changed_at)
@@ -218,10 +212,10 @@ def test_a_link_that_leaves_after_a_kill_is_the_same_check(tmp_path: Path, site:
     """As a seed that does: else what its page leads to would be lost."""
     site.pages |= {"/top": links("/page"), "/page": links("/below"), "/below": never}
     top = seed("/top", if_changed=True, meta={"task_id": "t"})
-    crawl(tmp_path, top, until=lambda _crawler: site.paths["/below"] > 0, SITE_STOP_GRACE_SECONDS=0.1)
+    crawl(tmp_path, [top], until=lambda _crawler: site.paths["/below"] > 0, SITE_STOP_GRACE_SECONDS=0.1)
     assert document(tmp_path)["status"] == 200
     site.pages["/below"] = "<p>below"
-    assert crawl(tmp_path, SITE_LINKS_TO="kafka").lag == 0
+    assert crawl(tmp_path, [], SITE_LINKS_TO="kafka").lag == 0
     assert (document(tmp_path)["unchanged"], document(tmp_path, "/below").get("status")) == (False, 200)
 
 
@@ -257,7 +251,7 @@ def test_a_trap_ends_with_exactly_once_and_its_links_are_counted_once(
     site.pages["*"] = day
     PlayedConsumer.away = 3
     declare(tmp_path)
-    crawled = engine.crawl(tmp_path, [DAY], SITE_LINKS_TO=way, **OF_TRAPS, **EXACTLY_ONCE)
+    crawled = crawl(tmp_path, [DAY], SITE_LINKS_TO=way, **OF_TRAPS, **EXACTLY_ONCE)
     assert 50 <= len(crawled.documents) < 150
     assert Counter(record.key for record in PlayedConsumer.stored) == dict.fromkeys(crawled.documents, 1)
     assert shown(tmp_path) == {TRAP: trapped(crawled)}
@@ -269,13 +263,13 @@ def test_links_out_of_a_trap_are_counted_and_not_parked(tmp_path: Path, site: Si
     """What waits when its task is paused is fetched when that goes on, and leads no deeper."""
     declare(tmp_path)
     is_done = paused_at(tmp_path, site, 65, day)  # the trap is known, and links wait
-    first = engine.crawl(tmp_path, [DAY], until=is_done, **OF_TRAPS)
+    first = crawl(tmp_path, [DAY], until=is_done, **OF_TRAPS)
     parked = first.stats["spill/sent"]
     assert (first.lag, trapped(first) > 0) == (0, True)
     assert shown(tmp_path) == {TRAP: trapped(first)}
     declare(tmp_path)
     assert desk(tmp_path).put_back("t") == parked
-    again = engine.crawl(tmp_path, [], **OF_TRAPS)
+    again = crawl(tmp_path, [], **OF_TRAPS)
     assert set(site.paths) == {said["url"].removeprefix(HOST) for said in again.documents.values()}
     assert len(again.documents) >= len(first.documents) + parked
     assert shown(tmp_path) == {TRAP: trapped(first) + trapped(again)}
@@ -296,9 +290,9 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send(DAY)
     brief = {**OF_TRAPS, "SITE_STOP_GRACE_SECONDS": 0.1}
-    assert engine.crawl(tmp_path, [], until=lambda _crawler: bool(shown(tmp_path)), **brief).lag == 1
+    assert crawl(tmp_path, [], until=lambda _crawler: bool(shown(tmp_path)), **brief).lag == 1
     counted.append(shown(tmp_path)[TRAP])
-    again = engine.crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
+    again = crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
     assert (again.lag, trapped(again) > 0) == (0, True)
     assert shown(tmp_path) == {TRAP: counted[0] + trapped(again)}
     assert 0 < events(tmp_path)[0]["reasons"][f"trap {TRAP}"] <= counted[0] + trapped(again)  # as told by then
@@ -323,7 +317,7 @@ def test_pages_of_one_form_are_fetched_once_though_their_links_are_spilled(
 ) -> None:
     site.pages["*"] = forms
     declare(tmp_path, drop_params=["x"])
-    crawled = engine.crawl(tmp_path, [ROOT], SITE_FILTER_SEEDS=filters, DEPTH_LIMIT=0, **settings)
+    crawled = crawl(tmp_path, [ROOT], SITE_FILTER_SEEDS=filters, DEPTH_LIMIT=0, **settings)
     fetched = Counter(path.partition("?")[0] for path in site.paths)
     assert fetched == dict.fromkeys(["/", "/p/0", "/p/1", *(f"/q/{n}" for n in range(20))], 1)
     assert (crawled.lag, len(crawled.documents), crawled.dead_letters) == (0, 23, [])
@@ -334,11 +328,11 @@ def test_pages_of_one_form_are_fetched_once_though_their_task_was_paused(tmp_pat
     declare(tmp_path, drop_params=["x"])
     is_done = paused_at(tmp_path, site, 5, forms, drop_params=["x"])
     settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_DUPEFILTER": "local"}
-    engine.crawl(tmp_path, [ROOT], until=is_done, **settings)
+    crawl(tmp_path, [ROOT], until=is_done, **settings)
     assert 5 <= len(site.asked) < 23
     declare(tmp_path, drop_params=["x"])
     assert desk(tmp_path).put_back("t") > 0
-    crawled = engine.crawl(tmp_path, [], **settings)
+    crawled = crawl(tmp_path, [], **settings)
     fetched = Counter(path.partition("?")[0] for path in site.paths)
     assert (crawled.lag, len(crawled.documents), set(fetched.values())) == (0, 23, {1})
 
@@ -348,9 +342,9 @@ def test_links_that_were_parked_are_fetched_though_another_form_was_tried_meanwh
     declare(tmp_path)
     is_done = paused_at(tmp_path, site, 5, forms, drop_params=["x"])
     settings: dict[str, Any] = {"DEPTH_LIMIT": 1, "CONCURRENT_REQUESTS": 1, "SITE_DUPEFILTER": "local"}
-    engine.crawl(tmp_path, [ROOT], until=is_done, **settings)
+    crawl(tmp_path, [ROOT], until=is_done, **settings)
     assert 5 <= len(site.asked) < 25
     declare(tmp_path)
     assert desk(tmp_path).put_back("t") > 0
-    crawled = engine.crawl(tmp_path, [], **settings)
+    crawled = crawl(tmp_path, [], **settings)
     assert (crawled.lag, len(crawled.documents), set(Counter(site.paths).values())) == (0, 25, {1})

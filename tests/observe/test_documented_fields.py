@@ -133,7 +133,6 @@ def test_items_are_counted_and_known_pages_and_tasks_are_metrics(tmp_path: Path)
 
     def is_done(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        assert service is not None
         if sum(service.parts.completion.ledger.outcomes.values()) < 3:
             return False
         measured = asyncio.ensure_future(service.parts.measurements.measured())

@@ -49,7 +49,7 @@ WORDS = "The harbour of the town lies behind a long wall, and ships come in ever
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored is found, however slow the disk."""
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
-    monkeypatch.setattr(page_text, "_CANONICAL_SECONDS", 60.0)
+    monkeypatch.setattr(page_text, "_CANONICAL_SECONDS", 10.0)
 
 
 def serve(path: str, body: str | bytes, **headers: str) -> None:
@@ -434,9 +434,7 @@ def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, own
         return page(request, "", status=answer)
 
     def until(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        ledger = service.parts.completion.ledger
+        ledger = SeedService.of(crawler).parts.completion.ledger
         is_done = ledger.consumed == 3 - len(later) and not ledger.in_flight
         if is_done and later:
             ANSWERS["/a"] = fail
