@@ -65,7 +65,8 @@ def starts() -> list[tuple[str, ast.Call]]:
     return [
         (path.relative_to(PACKAGE).as_posix(), node)
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if any(name in (text := path.read_text()) for name in STARTERS)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and name_of(node) in STARTERS
     ]
 

@@ -126,19 +126,19 @@ def test_the_limits_of_a_host_hold_for_files_beside_pages(tmp_path: Path, log: L
 @pytest.mark.parametrize("throttles", [False, True])
 def test_files_that_wait_for_their_host_hold_no_other_up(tmp_path: Path, log: Log, throttles: bool) -> None:
     """They took the places of CONCURRENT_REQUESTS; and those of a callback that has timed out are not fetched."""
-    log.takes_seconds["late.test"] = 50  # it ends when the next file of the slow host could begin
+    log.takes_seconds["late.test"] = 25  # it ends when the next file of the slow host could begin
     others = [seed for number in range(9) for seed in seeds(f"{number}.test", 1)]
     found = crawl(
         tmp_path,
         [*seeds("slow.test", 1), *seeds("late.test", 1), *others],
         Fetching,
-        DOWNLOAD_SLOTS={"slow.test": {"delay": "60", "concurrency": "1"}},  # as text, which the frontier takes, too
+        DOWNLOAD_SLOTS={"slow.test": {"delay": "30", "concurrency": "1"}},  # as text, which the frontier takes, too
         DOWNLOAD_DELAY_JITTER=0,  # or the second file may come before the callback's time is over
         CONCURRENT_REQUESTS=4,
         AUTOTHROTTLE_ENABLED=throttles,
         AUTOTHROTTLE_START_DELAY=0.1,
-        AUTOTHROTTLE_MAX_DELAY=60,
-        SITE_CALLBACK_TIMEOUT_SECONDS=20,
+        AUTOTHROTTLE_MAX_DELAY=30,
+        SITE_CALLBACK_TIMEOUT_SECONDS=10,
     )
     begins = [begin for number in range(9) for begin in log.begins[f"{number}.test"]]
     assert len(begins) == 9 * 7

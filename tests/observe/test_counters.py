@@ -248,7 +248,7 @@ def test_any_thread_may_write(threads_take_turns_often: None) -> None:
     bounded: BoundedDict[str, int] = BoundedDict(100)
 
     def write(start: int) -> None:
-        for number in range(20_000):
+        for number in range(5_000):
             bounded[str((number * 7 + start) % 130)] = number
             bounded.pop(str((number * 3 + start) % 130), None)
 

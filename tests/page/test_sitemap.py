@@ -300,8 +300,8 @@ def test_a_small_file_cannot_take_long_or_much_memory(monkeypatch: pytest.Monkey
 
 def test_no_step_takes_more_than_a_piece() -> None:
     """An attack on a parser that reads all at once is a long turn of the event loop."""
-    many = (b"<urlset>" + some * 40_000 for some in (b"<a/>", b"&", b"<url </", b"\0" * 4))
-    for body in (JSON_FEED + b"[]," * 50_000, *many):
+    many = (b"<urlset>" + some * 10_000 for some in (b"<a/>", b"&", b"<url </", b"\0" * 4))
+    for body in (JSON_FEED + b"[]," * 10_000, *many):
         kind = kind_of(body)
         assert kind
         assert sum(1 for _ in read_sitemap(body, kind, SOURCE)) >= len(body) // 4_096

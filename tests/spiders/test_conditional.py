@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from site_spider.service.seed_producer import SeedProducer
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
 from tests.contracts.trials import written
+from tests.in_process import engine
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_end_in_crawl import events, told
@@ -74,6 +76,13 @@ def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
 def of_page(crawled: Crawled, path: str = "/page") -> dict[str, Any]:
     (found,) = [one for one in crawled.documents.values() if one["url"] == HOST + path]
     return found
+
+
+def checks(folder: Path, answers: Mapping[str, engine.Answer], **settings: Any) -> list[dict[str, Any]]:
+    """The documents of these pages, which answer so, after a check of each."""
+    ANSWERS.update(answers)
+    crawled = run(folder, *(seed(path, **CHECK) for path in answers), **settings)
+    return [of_page(crawled, path) for path in answers]
 
 
 def count(crawled: Crawled) -> int:
@@ -137,21 +146,20 @@ def test_links_of_a_page_that_is_the_same_are_followed_by_choice(tmp_path: Path)
     assert (of_page(again)["unchanged"], of_page(again)["body"]) == (True, site.body)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        *({**CHECK, "etag": ETAG}, {**CHECK, "last_modified": DATE}, {"meta": {"etag": ETAG, **CHECK}}),
-        *({"headers": {"if-none-match": ETAG}}, {**CHECK, "headers": {"If-Modified-Since": DATE}}),
-        *({**CHECK, "headers": {"if-none-match": ETAG}}, {"headers": {"If-Modified-Since": DATE}}),
-    ],
-    ids=str,
-)
-def test_a_seeds_own_conditions_need_no_store(tmp_path: Path, fields: dict[str, Any]) -> None:
+OWN: list[dict[str, Any]] = [
+    *({**CHECK, "etag": ETAG}, {**CHECK, "last_modified": DATE}, {"meta": {"etag": ETAG, **CHECK}}),
+    *({"headers": {"if-none-match": ETAG}}, {**CHECK, "headers": {"If-Modified-Since": DATE}}),
+    *({**CHECK, "headers": {"if-none-match": ETAG}}, {"headers": {"If-Modified-Since": DATE}}),
+]
+
+
+def test_a_seeds_own_conditions_need_no_store(tmp_path: Path) -> None:
     Site(ETAG, DATE)
-    crawled = run(tmp_path, seed(**fields))
-    found = of_page(crawled)
-    assert (found["unchanged"], "body" in found, "description" in found) == (True, False, False)
-    assert crawled.seeds["completed_with_result"] == 1
+    crawled = run(tmp_path, *(seed(f"/page?{number}", **fields) for number, fields in enumerate(OWN)))
+    for number, fields in enumerate(OWN):
+        found = of_page(crawled, f"/page?{number}")
+        assert (found["unchanged"], "body" in found, "description" in found) == (True, False, False), fields
+    assert crawled.seeds["completed_with_result"] == len(OWN)
 
 
 def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
@@ -190,22 +198,27 @@ def test_a_redirected_page_is_compared_as_well(tmp_path: Path) -> None:
     assert found() == (False, 200, f"{HOST}/other", site.body)
 
 
-@pytest.mark.parametrize("name", ["etag", "date"])
-def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Path, name: str) -> None:
-    site, head = Site(None, body=""), seed(method="HEAD", if_changed=True)
-    setattr(site, name, "1")
-    assert (changed_at := of_page(run(tmp_path, head))["changed_at"])
-    ANSWERS["/page"] = lambda request: site(request.replace(headers={}))  # which knows no conditions
-    assert of_page(run(tmp_path, head))["unchanged"] is True
-    for site.status in (500, 200):
-        assert of_page(run(tmp_path, head))["changed_at"] == changed_at
-    setattr(site, name, "2")
-    found = of_page(run(tmp_path, head))
-    assert (found["unchanged"], found["changed_at"]) == (False, found["checked_at"])
-    setattr(site, name, None)
-    found = of_page(run(tmp_path, head))
-    assert (found["unchanged"], found["changed_at"]) == (False, None)  # nobody can say
-    assert of_page(run(tmp_path, head))["interval_s"] == found["interval_s"]
+def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Path) -> None:
+    sites = {name: Site(None, body="", path=f"/{name}") for name in ("etag", "date")}
+
+    def heads(says: str | None, status: int = 200) -> list[dict[str, Any]]:
+        for name, site in sites.items():
+            vars(site).update({name: says, "status": status})
+        crawled = run(tmp_path, *(seed(f"/{name}", method="HEAD", **CHECK) for name in sites))
+        return [of_page(crawled, f"/{name}") for name in sites]
+
+    first = heads("1")
+    assert all(found["changed_at"] for found in first)
+    for name, site in sites.items():  # which knows no conditions
+        ANSWERS[f"/{name}"] = lambda request, site=site: site(request.replace(headers={}))
+    assert [found["unchanged"] for found in heads("1")] == [True, True]
+    for status in (500, 200):
+        assert [found["changed_at"] for found in heads("1", status)] == [found["changed_at"] for found in first]
+    for found in heads("2"):
+        assert (found["unchanged"], found["changed_at"]) == (False, found["checked_at"])
+    last = heads(None)
+    assert [(found["unchanged"], found["changed_at"]) for found in last] == [(False, None)] * 2  # nobody can say
+    assert [found["interval_s"] for found in heads(None)] == [found["interval_s"] for found in last]
 
 
 @pytest.mark.parametrize(
@@ -275,29 +288,32 @@ def redirect_loop(request: Request) -> Response:
 CONTENT = {"body", "body_hash", "body_truncated", "content_type", "encoding", "etag", "last_modified"}
 
 
-@pytest.mark.parametrize("answer", [no_answer, redirect_loop, lambda request: page(request, "error", 500, ETag='"2"')])
+FAILURES: dict[str, engine.Answer] = {"/none": no_answer, "/loop": redirect_loop}
+FAILURES["/error"] = lambda request: page(request, "error", 500, ETag='"2"')
+
+
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_check_that_fails_leaves_the_content(tmp_path: Path, monkeypatch: Any, answer: Any, is_away: bool) -> None:
+def test_a_check_that_fails_leaves_the_content(tmp_path: Path, monkeypatch: Any, is_away: bool) -> None:
     """Also while the store does not say what it has; when the page is back it says since when it is as it is."""
-    site = Site()
-    stored = of_page(run(tmp_path))
-    ANSWERS["/page"] = answer
+    sites = {path: Site(path=path) for path in FAILURES}
+    all_stored = checks(tmp_path, sites)
     with monkeypatch.context() as patched:
         if is_away:
             patched.setattr(LocalResults, "known", Mock(side_effect=SinkUnavailable("away")))
-        failed = of_page(run(tmp_path, RETRY_TIMES=0))
-    assert (bool(failed["description"]), failed["unchanged"]) == (True, False)
-    assert (failed["status"], failed["response_size"]) in ((None, None), (500, 5))  # which counts for a budget
-    assert {name: failed[name] for name in CONTENT} == {name: stored[name] for name in CONTENT}
-    ANSWERS["/page"] = site
-    back = of_page(run(tmp_path))
+        all_failed = checks(tmp_path, FAILURES, RETRY_TIMES=0)
     times = {"fetched_at", "checked_at", "next_at", "latency_ms", "failed_checks", "gone_checks", "absent"}
-    assert {**back, **dict.fromkeys(times)} == {**stored, **dict.fromkeys(times)}  # of the failure nothing stays
-    assert b"If-None-Match" not in site.asked[-1]
-    ANSWERS["/page"] = answer
-    run(tmp_path, RETRY_TIMES=0)
-    ANSWERS["/page"], site.body, site.etag = site, "<p>new", '"2"'
-    assert of_page(run(tmp_path))["changed_at"] > stored["changed_at"]
+    for stored, failed, back in zip(all_stored, all_failed, checks(tmp_path, sites), strict=True):
+        assert (bool(failed["description"]), failed["unchanged"]) == (True, False)
+        assert {name: failed[name] for name in CONTENT} == {name: stored[name] for name in CONTENT}
+        assert {**back, **dict.fromkeys(times)} == {**stored, **dict.fromkeys(times)}  # of the failure nothing stays
+    sizes = [(failed["status"], failed["response_size"]) for failed in all_failed]
+    assert sizes == [(None, None), (None, None), (500, 5)]  # which counts for a budget
+    assert all(b"If-None-Match" not in site.asked[-1] for site in sites.values())
+    checks(tmp_path, FAILURES, RETRY_TIMES=0)
+    for site in sites.values():
+        site.body, site.etag = "<p>new", '"2"'
+    for stored, new in zip(all_stored, checks(tmp_path, sites), strict=True):
+        assert new["changed_at"] > stored["changed_at"]
 
 
 def test_a_check_whose_answer_somebody_refuses_leaves_the_content(tmp_path: Path, monkeypatch: Any) -> None:
@@ -490,21 +506,20 @@ def robots(request: Request) -> Response:
     return Response(request.url, 200, body=b"User-agent: *\nDisallow: /")
 
 
-@pytest.mark.parametrize("answer", [no_answer, robots, redirect_loop, lambda request: page(request, "", 500)])
-def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path, answer: Any) -> None:
-    Site()
-    interval = of_page(run(tmp_path))["interval_s"]
-    site, ANSWERS["/page"], ANSWERS["/robots.txt"] = ANSWERS["/page"], answer, answer
-    settings = {"SITE_RECRAWL_ERROR_SECONDS": 77, "ROBOTSTXT_OBEY": answer is robots}
+@pytest.mark.parametrize("is_forbidden", [False, True])
+def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path, is_forbidden: bool) -> None:
+    failures = {"/page": robots} if is_forbidden else FAILURES
+    sites = {path: Site(path=path) for path in failures}
+    (interval,) = {found["interval_s"] for found in checks(tmp_path, sites)}
+    ANSWERS["/robots.txt"] = robots
+    settings = {"SITE_RECRAWL_ERROR_SECONDS": 77, "ROBOTSTXT_OBEY": is_forbidden}
     for count in (1, 2):
-        found = of_page(run(tmp_path, **settings))
-        waits = datetime.fromisoformat(found["next_at"]) - datetime.fromisoformat(found["fetched_at"])
-        assert (waits.total_seconds(), found["failed_checks"], found["interval_s"]) == (77, count, interval)
-    ANSWERS["/page"] = site
-    found = of_page(run(tmp_path))
-    assert (found["status"], found["interval_s"], found["failed_checks"]) == (200, interval, 0)
-    ANSWERS["/page"] = answer
-    assert of_page(run(tmp_path, **settings))["failed_checks"] == 1
+        for found in checks(tmp_path, failures, **settings):
+            waits = datetime.fromisoformat(found["next_at"]) - datetime.fromisoformat(found["fetched_at"])
+            assert (waits.total_seconds(), found["failed_checks"], found["interval_s"]) == (77, count, interval)
+    for found in checks(tmp_path, sites):
+        assert (found["status"], found["interval_s"], found["failed_checks"]) == (200, interval, 0)
+    assert {found["failed_checks"] for found in checks(tmp_path, failures, **settings)} == {1}
 
 
 @pytest.mark.parametrize("first", ["/page", "/list"])

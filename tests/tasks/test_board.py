@@ -204,15 +204,15 @@ def test_what_is_added_up_stands_for_a_while_before_anything_is_taken_back(topic
     assert topic.read().used("t").begun == 3
 
 
-def test_the_task_topic_is_as_small_after_ten_thousand_process_starts(topic: Topic) -> None:
+def test_the_task_topic_is_as_small_after_a_thousand_process_starts(topic: Topic) -> None:
     keys, most = {}, 0
-    for start in range(10_000):
+    for start in range(1_000):
         topic.tell(f"host-{start}", begun=1, seeds={"result": 1})
         topic.wait(70)
         most = max(most, len(topic.records))
         keys[start + 1] = len(topic.records)
-    assert max(keys[1_000], keys[10_000], most) < 2 * keys[10]
-    assert topic.read().used("t").seeds == {"result": 10_000}
+    assert most < 2 * keys[10]
+    assert topic.read().used("t").seeds == {"result": 1_000}
 
 
 # --- a budget of pages that processes share, against all that the order of the topic allows -----------------

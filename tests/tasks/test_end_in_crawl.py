@@ -296,7 +296,7 @@ async def test_the_pages_of_a_long_task_are_deleted_in_many_turns() -> None:
 
     group = Group(Mock(), Mock(send=send), TOPICS, Mock(), MagicMock(), lambda: True, Mock())
     announcer = EndAnnouncer(group, Mock())
-    announcer._table = Mock(read=Mock(return_value=PageReading({}, 0, [b"key"] * 50_000)))
+    announcer._table = Mock(read=Mock(return_value=PageReading({}, 0, [b"key"] * 20_000)))
     telling = asyncio.ensure_future(announcer._tell_all())
     while not telling.done():
         await asyncio.sleep(0)
@@ -305,7 +305,7 @@ async def test_the_pages_of_a_long_task_are_deleted_in_many_turns() -> None:
         for answer in answers:
             answer.set_exception(LogUnavailable("not now"))
         answers.clear()
-    assert sent_in.total() == 50_000
+    assert sent_in.total() == 20_000
     assert max(sent_in.values()) <= 5_000
 
 
@@ -567,7 +567,7 @@ def test_a_task_that_is_declared_anew_waits_for_nothing_of_the_one_that_was_dele
             yield False
         for _ in range(2):
             desk(tmp_path).forget("t")
-            yield from repeat(False, 200)
+            yield from repeat(False, 20)
         declare(tmp_path)
         produce(tmp_path)
         while len(events(tmp_path)) < 2:
@@ -673,6 +673,20 @@ def test_an_end_that_cannot_be_told_is_idle(tmp_path: Path, monkeypatch: pytest.
     assert (found.stats["finish_reason"], attempts(tmp_path)) == ("idle", [])
 
 
+def begin(folder: Path, webhook_urls: list[str]) -> None:
+    """A task with a seed for each of them."""
+    with SeedProducer(settings_for(folder)) as producer:
+        for number, url in enumerate(webhook_urls):
+            declare(folder, f"t{number}", webhook=url)
+            producer.send({"url": f"http://host.test/{number}", "meta": {"task_id": f"t{number}"}})
+
+
+def end(folder: Path, *numbers: int) -> None:
+    log = LocalSeedLog(folder)
+    with closing(log.producer()) as producing:
+        close_for_all(log, producing, TOPICS, [f"t{number}" for number in numbers])
+
+
 def test_a_receiver_that_says_nothing_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_answer, asked, in_time = threading.Event(), list[str](), list[bool]()
 
@@ -685,15 +699,8 @@ def test_a_receiver_that_says_nothing_holds_up_no_other(tmp_path: Path, monkeypa
         return Attempts(ended.generation, (WebhookAttempt(1, 204, ""),))
 
     monkeypatch.setattr(webhooks, "tried", tried)
-    with SeedProducer(settings_for(tmp_path)) as producer:
-        for number in range(80):
-            url = f"http://{'silent' if number % 2 else 'quick'}.test/"
-            declare(tmp_path, f"t{number}", webhook=url)
-            producer.send({"url": f"http://host.test/{number}", "meta": {"task_id": f"t{number}"}})
-    log = LocalSeedLog(tmp_path)
-    ids = [f"t{number}" for number in range(80)]
-    with closing(log.producer()) as producing:
-        close_for_all(log, producing, TOPICS, ids)
+    begin(tmp_path, [f"http://{'silent' if number % 2 else 'quick'}.test/" for number in range(80)])
+    end(tmp_path, *range(80))
     crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=0.5)
     assert Counter(asked) == {"http://silent.test/": 40, "http://quick.test/": 40}
     assert all(in_time)
@@ -704,11 +711,6 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
 ) -> None:
     """Though they are so many that they have all places, and each has much to be told."""
     may_answer, asked = threading.Event(), list[str]()
-    log, silent = LocalSeedLog(tmp_path), [f"t{number}" for number in range(12)]
-
-    def end(task_ids: list[str]) -> None:
-        with closing(log.producer()) as producing:
-            close_for_all(log, producing, TOPICS, task_ids)
 
     def tried(url: str, ended: EndTold, *_arguments: Any) -> Attempts:
         asked.append(url)
@@ -716,19 +718,15 @@ def test_receivers_that_say_nothing_take_turns_with_one_that_comes_later(
             may_answer.set()
         else:
             if len(asked) == 1:
-                end(["quick"])
+                end(tmp_path, 12)
             may_answer.wait(15)
         return Attempts(ended.generation, (WebhookAttempt(1, 204, ""),))
 
     monkeypatch.setattr(webhooks, "tried", tried)
     monkeypatch.setattr(webhooks, "_MOST_POSTS", 2)
     monkeypatch.setattr(webhooks, "_MOST_TO_ONE", 1)
-    with SeedProducer(settings_for(tmp_path)) as producer:
-        for number, task_id in enumerate([*silent, "quick"]):
-            name = f"silent{number % 2}" if task_id in silent else task_id
-            declare(tmp_path, task_id, webhook=f"http://{name}.test/")
-            producer.send({"url": f"http://host.test/{number}", "meta": {"task_id": task_id}})
-    end(silent)
+    begin(tmp_path, [*(f"http://silent{number % 2}.test/" for number in range(12)), "http://quick.test/"])
+    end(tmp_path, *range(12))
     crawl(tmp_path, [], until=lambda _: len(asked) == 13)
     assert asked[-1] != "http://quick.test/"
 
@@ -813,9 +811,10 @@ def test_a_seed_producer_that_cannot_begin_leaves_no_thread(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)])
 def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait(
-    tmp_path: Path, limit: dict[str, Any], of_others: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any], of_others: int
 ) -> None:
     """Seeds of others are no matter to a task."""
+    monkeypatch.setattr("site_spider.service.seed_producer._PAUSE_SECONDS", 0.1)  # of the time by the wall
     settings = settings_for(tmp_path)
     with SeedProducer(settings) as others:
         for seed in seeds(of_others, None):
@@ -833,7 +832,7 @@ def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert not sent.wait(1.5)
+    assert not sent.wait(0.5)
     assert produced() == of_others + 3
     crawl(tmp_path, [], until=lambda _: sent.is_set())
     thread.join()

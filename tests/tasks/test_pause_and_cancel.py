@@ -112,14 +112,14 @@ def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     """Most links wait for a claim; what is over the budget is parked, and comes back."""
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(400))
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
     declare(tmp_path, max_pages=37)
-    found = crawl(tmp_path, SITE if has_links else seeds(401))
+    found = crawl(tmp_path, SITE if has_links else seeds(101))
     assert (found.lag, len(found.documents), len(fetched)) == (0, 37, 37)
     assert desk(tmp_path).board.phase("t").reason == "page_budget"
     assert TaskOrders(desk(tmp_path), "t").change(["weight=2"]).returned == 0
-    assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 364
-    assert len(crawl(tmp_path, []).documents) == 401
+    assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 64
+    assert len(crawl(tmp_path, []).documents) == 101
     assert set(fetched.values()) == {1}
 
 
@@ -180,7 +180,7 @@ def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str], monkeyp
         await is_paused.wait()
         return page(request)
 
-    wanted = seeds(300)
+    wanted = seeds(120)
     for seed in wanted[50:]:
         monkeypatch.setitem(engine.ANSWERS, seed["url"], last)
 
@@ -189,11 +189,11 @@ def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str], monkeyp
         if state is not None and state.phase.name == "paused":
             is_paused.set()
         ledger = SeedService.of(crawler).parts.completion.ledger
-        return ledger.consumed == 300 and not ledger.in_flight
+        return ledger.consumed == 120 and not ledger.in_flight
 
     found = crawl(tmp_path, wanted, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert found.lag == 0
-    assert 100 / len("<p>page") <= len(fetched) < 300
+    assert 100 / len("<p>page") <= len(fetched) < 120
     assert desk(tmp_path).board.phase("t").reason == "byte_budget"
 
 

@@ -93,7 +93,7 @@ def test_rules_are_taken_while_the_crawl_runs(
     tmp_path: Path, site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A wrong file changes nothing; what waits in the frontier by then is fetched."""
-    monkeypatch.setattr(url_rules, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(url_rules, "_LOOK_SECONDS", 0.1)
     file = tmp_path / "rules.yaml"
     file.write_text("h.test: {deny: ['/a']}")
     site["/1"] = site["/2"] = links("/a", "/b")

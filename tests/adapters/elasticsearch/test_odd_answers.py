@@ -138,7 +138,7 @@ def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["_cluster", "_index_template", "_mapping"])
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", [name for name, one in ODD.items() if callable(one) or b'"items": ' not in one])
 def test_an_odd_answer_while_opening_is_an_outage_or_passed_over(name: str, where: str) -> None:
     """Health and template are no reason to stumble."""
     verdicts: list[Verdict] = []
