@@ -176,8 +176,7 @@ class Site:
         return page(request)
 
     def has(self, pages: int, crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        if service.parts.completion.ledger.in_flight >= self._waits_for:
+        if SeedService.of(crawler).parts.completion.ledger.in_flight >= self._waits_for:
             self._open.set()
         return len(self.order) >= pages
 
@@ -271,8 +270,7 @@ def test_a_stop_while_seeds_move_loses_none(tmp_path: Path) -> None:
     site = BehindTheWindow(["large"] * 300 + ["small"] * 10)
 
     def are_moving(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        return service.parts.completion.ledger.outcomes[Outcome.SPILLED] > 0
+        return SeedService.of(crawler).parts.completion.ledger.outcomes[Outcome.SPILLED] > 0
 
     settings = {"SITE_MAX_SEEDS_IN_FLIGHT": 100, "SITE_STOP_GRACE_SECONDS": 0.2}
     assert crawl(tmp_path, site.seeds, until=are_moving, **settings).lag > 0

@@ -238,8 +238,7 @@ def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _ends_of(crawler: Crawler) -> Callable[[str], bool]:
-    service = SeedService.of(crawler)
-    endings = service.parts.tasks.control.endings
+    endings = SeedService.of(crawler).parts.tasks.control.endings
 
     def has_ended(task_id: str) -> bool:
         ending = endings.get(task_id)

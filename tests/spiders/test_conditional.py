@@ -522,22 +522,28 @@ def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path
     assert {found["failed_checks"] for found in checks(tmp_path, failures, **settings)} == {1}
 
 
-@pytest.mark.parametrize("first", ["/page", "/list"])
-def test_a_page_is_gone_after_some_checks_and_comes_back_with_one_good_answer(tmp_path: Path, first: str) -> None:
+def test_a_page_is_gone_after_some_checks_and_comes_back_with_one_good_answer(tmp_path: Path) -> None:
     """What leads to it when it is due is a check of it; what comes sooner counts for none, and ends no row."""
-    site, found, gone = Site(etag=None, path="/list"), of_page(run(tmp_path)), []
+    pages = ("/own", "/linked")  # which is found by its own check, and which by a link
+    lists = [Site(etag=None, path=f"/list{path}") for path in pages]
+    found, gone = checks(tmp_path, dict.fromkeys(pages, page)), []
     for number, status in enumerate((404, 500, 410, 404, 404), 1):
-        ANSWERS["/page"] = lambda request, status=status: page(request, "", status)
-        past = {name: found[name].replace("20", "19", 1) for name in ("fetched_at", "checked_at", "next_at")}
-        written(LocalSink(tmp_path), [Record(found["url_id"], past, 0)])
-        for path in (first, "/list"):
-            site.body += '<a href="/page">'
-            found = of_page(run(tmp_path, seed(path, **CHECK), SITE_GONE_AFTER=2))
-        gone.append(found.get("gone_at"))
-        assert found["failed_checks"] == number
-    assert gone == [None] * 3 + [gone[3]] * 2 != [None] * 5
-    ANSWERS["/page"] = page
-    assert of_page(run(tmp_path, seed()))["gone_at"] is None  # also without if_changed
+        ANSWERS.update(dict.fromkeys(pages, lambda request, status=status: page(request, "", status)))
+        for one in found:
+            past = {name: one[name].replace("20", "19", 1) for name in ("fetched_at", "checked_at", "next_at")}
+            written(LocalSink(tmp_path), [Record(one["url_id"], past, 0)])
+        for first in ("/own", "/list/own"):
+            for site, path in zip(lists, pages, strict=True):
+                site.body += f'<a href="{path}">'
+            crawled = run(tmp_path, seed(first, **CHECK), seed("/list/linked", **CHECK), SITE_GONE_AFTER=2)
+            found = [of_page(crawled, path) for path in pages]
+        gone.append([one.get("gone_at") for one in found])
+        assert [one["failed_checks"] for one in found] == [number] * 2
+    for times in zip(*gone, strict=True):
+        assert [*times] == [None] * 3 + [times[3]] * 2 != [None] * 5
+    ANSWERS.update(dict.fromkeys(pages, page))
+    crawled = run(tmp_path, *map(seed, pages))  # also without if_changed
+    assert [of_page(crawled, path)["gone_at"] for path in pages] == [None, None]
 
 
 def test_a_page_that_is_gone_is_deleted_by_choice(tmp_path: Path) -> None:
