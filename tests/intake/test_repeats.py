@@ -114,8 +114,6 @@ def run(folder: Path, paths: list[str], steps: list[Callable[[SeedService], bool
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or service.parts.seeds is None:
-            return False
         if steps and steps[0](service):
             steps.pop(0)
         positions = service.parts.completion.ledger.positions().values()
