@@ -296,7 +296,7 @@ def test_a_store_that_is_away_gets_a_bounded_backlog_and_one_line(
     Store.reset("never opens")
     with caplog.at_level(logging.WARNING):
         crawl(tmp_path, SEEDS, until=after(1.5), SITE_STATS_TO=OWN, SITE_STATS_INTERVAL_SECONDS=0.1)
-    (line,) = said(caplog, "statistics own")
+    (line,) = said(caplog, "The store of statistics own")
     assert "3 documents wait" in line
 
 
