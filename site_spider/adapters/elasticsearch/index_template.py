@@ -1,7 +1,8 @@
 """Prepares an index before the first write: health of the server, rights, index template, mapping.
 
 Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
-distribution refuses a template that names them, and gets one without.
+distribution refuses a template that names them. There the index of results has a further field, body_text,
+for the text of a page, which the sink fills.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ from site_spider.resources import resource
 
 logger = logging.getLogger(__name__)
 
+TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
+_BODY: Final = "body"
 _ANALYZERS: Final = ("page_text", "plain_text")
 _REFUSALS: Final = ("char_filter", "failed to find filter")
+# by a query that names no field
+_SEARCHED: Final = [TEXT, "title", "text", "description", "url", "url_id", "host", "task_id", "reason"]
 
 
 class IndexTemplate:
@@ -69,19 +74,27 @@ class IndexTemplate:
             return None
         template["settings"].pop("analysis")
         template["mappings"] = _without_analyzers(template["mappings"])
+        if _BODY in self.properties:
+            template["mappings"]["properties"][TEXT] = {"type": "text"}
+            template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
         return content
 
 
-def is_installed(answer: object, version: int) -> bool:
-    """Whether the server has the template in this version or a newer one. Raises UnexpectedResponse."""
+def newest(answer: object, version: int) -> Mapping[str, Any] | None:
+    """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
     if not isinstance(answer, Mapping):
         raise UnexpectedResponse("the answer about an index template is no object", answer)
     templates = answer.get("index_templates")
     for template in templates if isinstance(templates, list) else []:
         found = within(template, "index_template") or {}
         if isinstance(its_version := found.get("version"), int) and its_version >= version:
-            return True
-    return False
+            return found
+    return None
+
+
+def has_text(template: Mapping[str, Any]) -> bool:
+    """Whether indices of a template have the field for texts."""
+    return TEXT in (within(template, "template", "mappings", "properties") or ())
 
 
 def _without_analyzers(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,12 +180,11 @@ class IndexPreparation:
     def __init__(self, options: ElasticsearchOptions, index: str, template: IndexTemplate) -> None:
         self._options, self._index, self._template = options, index, template
 
-    def run(self, client: Elasticsearch) -> None:
-        """Raises SinkUnavailable, ConfigError."""
+    def run(self, client: Elasticsearch) -> bool:
+        """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
         with self._refusing():
             self._check_server(client)
-            self._install_template(client)
-            self.adjust(client)
+            return self.adjust(client, has_text=self._install_template(client))
 
     def check(self, client: Elasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
@@ -219,12 +231,14 @@ class IndexPreparation:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
 
-    def _install_template(self, client: Elasticsearch) -> None:
+    def _install_template(self, client: Elasticsearch) -> bool:
+        """Whether its indices have the field for texts."""
         name = self._template.name
         try:
             answer = client.options(ignore_status=404).indices.get_index_template(name=name)
-            if not is_installed(answer.body, self._template.version):  # somebody may have changed one to his needs
-                self._put_template(client)
+            found = newest(answer.body, self._template.version)
+            # somebody may have changed one that is there to his needs
+            return has_text(self._put_template(client) if found is None else found)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
@@ -233,30 +247,38 @@ class IndexPreparation:
                 name,
                 explained(error),
             )
+            return False
 
-    def _put_template(self, client: Elasticsearch) -> None:
-        """All of it, or what the server can do."""
+    def _put_template(self, client: Elasticsearch) -> dict[str, Any]:
+        """What was installed: all of it, or what a server can do that lacks the filters of texts."""
         name, content = self._template.name, self._template.content
         try:
             client.indices.put_index_template(name=name, **content)
         except ApiError as error:
             if (reduced := self._template.reduced(error)) is None:
                 raise
-            client.indices.put_index_template(name=name, **reduced)
-            if reduced["template"]["mappings"] != content["template"]["mappings"]:
-                logger.info(
-                    "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
-                    " template %s are searched with mark-up and accents as they stand.",
-                    HOSTS,
-                    self._options.address,
-                    name,
-                )
+            content = reduced
+            client.indices.put_index_template(name=name, **content)
+        if content["template"]["mappings"] != self._template.content["template"]["mappings"]:
+            logger.log(
+                logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
+                "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
+                " template %s are searched with mark-up and accents as they stand; search the field %s of"
+                " results, which has neither.",
+                HOSTS,
+                self._options.address,
+                name,
+                TEXT,
+            )
+        return content
 
-    def adjust(self, client: Elasticsearch) -> None:
-        """Give an index that is there what it lacks. Raises like the client."""
-        wanted = self._template.properties
+    def adjust(self, client: Elasticsearch, *, has_text: bool) -> bool:
+        """Of an index that is there; whether it has the field for texts, or a new one will. Raises like the client."""
+        wanted = dict(self._template.properties)
         if META not in wanted:  # nothing of producers' is in it
-            return
+            return has_text
+        if has_text:
+            wanted[TEXT] = {"type": "text"}
         try:
             found = client.options(ignore_status=404).indices.get_mapping(index=self._index)
             for index, change in closing_changes(found.body, META, wanted[META]):
@@ -265,7 +287,9 @@ class IndexPreparation:
             for index, added in added_fields(found.body, wanted):
                 client.indices.put_mapping(index=index, properties=added)
                 logger.info("Index %s has the new fields %s.", shown(index), ", ".join(added))
+            return has_text or any(TEXT in (within(one, "properties") or ()) for _, one in _mappings(found.body))
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
             logger.info("The mapping of %s stays as it is: %s", self._index, explained(error))
+            return has_text

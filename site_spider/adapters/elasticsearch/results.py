@@ -20,6 +20,7 @@ from site_spider.adapters.elasticsearch.client import (
     reason_of,
     within,
 )
+from site_spider.adapters.elasticsearch.index_template import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView
@@ -217,4 +218,6 @@ class ElasticsearchResults:
         document = within(hit, "_source") or {}
         if self._of_items:
             return {"_id": part(hit, "_id", str), **document}
-        return {"url_id": part(hit, "_id", str), **without_mark(document)}
+        document = without_mark(document)
+        document.pop(TEXT, None)  # body says the same
+        return {"url_id": part(hit, "_id", str), **document}

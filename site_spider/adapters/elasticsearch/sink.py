@@ -8,6 +8,8 @@ written once more after something smaller has passed, see `Sizes`.
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
@@ -29,12 +31,28 @@ from site_spider.adapters.elasticsearch.client import (
     shown,
     words_of,
 )
-from site_spider.adapters.elasticsearch.index_template import IndexPreparation, IndexTemplate, not_mapped
+from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPreparation, IndexTemplate, not_mapped
 from site_spider.adapters.files import ThreadSink
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
+from site_spider.page.links import unescape
 from site_spider.results.document import ALWAYS, OF_MARK, encode, in_doubt, looked_at, settled
+
+# --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
+
+MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
+_MARKUP: Final = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*+>?|\Z)|</?[a-z!?][^>]*+>?", re.DOTALL | re.IGNORECASE
+)
+_COMBINING: Final = re.compile("[\u0300-\u036f]")
+
+
+def page_text(body: str) -> str:
+    """What a reader of the beginning of a page sees, with `é` as `e`."""
+    text = " ".join(unescape(_MARKUP.sub(" ", body[:MOST_CHARACTERS])).split())
+    return text if text.isascii() else _COMBINING.sub("", unicodedata.normalize("NFKD", text))
+
 
 logger = logging.getLogger(__name__)
 
@@ -251,7 +269,8 @@ class ElasticsearchIndex:
         self._options = options = ElasticsearchOptions.from_settings(settings)
         content = IndexTemplate(kind, self._index)
         self._preparation = IndexPreparation(options, self._index, content)
-        self._fields = set(content.properties) if is_shared else set()  # of results
+        self._fields = {*content.properties, TEXT} if is_shared else set()  # of results
+        self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._sizes = Sizes()
         self._client: Elasticsearch | None = None
@@ -261,7 +280,7 @@ class ElasticsearchIndex:
         self.close()
         client = self._client = self._new_client()  # at once, for another thread may close it
         try:
-            self._preparation.run(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+            self._writes_text = self._preparation.run(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
         except BaseException:
             client.close()
             raise
@@ -315,7 +334,7 @@ class ElasticsearchIndex:
     def _add_fields(self) -> None:
         if self._client is not None:
             with self._options.explaining():
-                self._preparation.adjust(self._client)
+                self._preparation.adjust(self._client, has_text=self._writes_text)
 
     def _leave_out(self, fields: Set[str]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
@@ -335,13 +354,21 @@ class ElasticsearchIndex:
         if record.is_gone:
             return Update(key, b"%b\n" % encode({"delete": {"_id": key}}))
         try:
-            document = encode({name: said for name, said in record.document.items() if name not in self._left_out})
+            document = encode(self._as_stored(record.document))
             if self._action == "index":
                 return Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), document))
             update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
             return Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, document))
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
+
+    def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._writes_text and "body" in document:  # else a check leaves it, and its text
+            body = document["body"]
+            document = {**document, TEXT: page_text(body) if isinstance(body, str) else None}
+        if self._left_out:
+            document = {name: value for name, value in document.items() if name not in self._left_out}
+        return document
 
     def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
         with self._options.explaining():

@@ -188,6 +188,22 @@ def test_a_server_before_8_14_gets_a_template_without_what_it_does_not_know() ->
     assert put == [True, False]
 
 
+def test_a_check_leaves_the_text_of_a_page_where_the_server_makes_none() -> None:
+    """The document of a check that failed, or that found the page the same, has no body: nor is it emptied."""
+    documents: list[dict[str, Any]] = []
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "PUT" and b"char_filter" in asked.body:
+            return said({"error": {"type": "illegal", "reason": "failed to find char_filter"}}, status=400)
+        if "_bulk" in asked.path:
+            documents.extend(json.loads(line)["doc"] for line in asked.body.splitlines()[1::2])
+        return good(asked)
+
+    results = [Result("a", 200, "{}", "<p>text"), Result("a", 500, unchanged=None), Result("a", unchanged=True)]
+    write_to(answer, *[[Record("a", result.document(), 100)] for result in [*results, Result("a")]])
+    assert [document.get("body_text", "left") for document in documents] == ["text", "left", "left", None]
+
+
 @pytest.mark.parametrize("error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}])
 @pytest.mark.parametrize("status", [503, 400])
 def test_a_reason_of_a_wrong_shape_is_shown_and_refuses_nothing(status: int, error: Any) -> None:
