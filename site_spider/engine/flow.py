@@ -549,19 +549,20 @@ def schedule_without_timer(next_call: CallLaterOnce[None]) -> None:
 Drain = Callable[[], Awaitable[None]]
 
 
-def on_drain(engine: ExecutionEngine, call: Callable[[Drain], Awaitable[None]]) -> None:
-    """Have `call` called when the engine begins to close, with what waits for all requests to end.
+def on_drain(engine: ExecutionEngine, call: Callable[[Drain, str], Coroutine[Any, Any, None]]) -> None:
+    """Have `call` called when the engine begins to close, with what waits for all requests to end, and the reason.
 
     The engine goes on closing when `call` returns. To be set up in the scheduler's open().
     """
-    slot = engine._slot
+    slot, close = engine._slot, engine.close_spider_async
     assert slot is not None
-    close = slot.close
+    drain = slot.close
 
-    async def drain() -> None:
-        await call(close)
+    async def closing(*, reason: str = "cancelled") -> None:
+        slot.close = lambda: call(drain, reason)  # type: ignore[method-assign]
+        await close(reason=reason)
 
-    slot.close = drain  # type: ignore[method-assign]
+    engine.close_spider_async = closing  # type: ignore[method-assign]
 
 
 def requests_in_progress(engine: ExecutionEngine) -> Collection[Request]:

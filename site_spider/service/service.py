@@ -255,7 +255,7 @@ class SeedService:
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 
-    async def _drain(self, drain: engine_hooks.Drain) -> None:
+    async def _drain(self, drain: engine_hooks.Drain, reason: str) -> None:
         """Finish what is downloading, but keep a part of the grace for the sinks and the commit."""
         stop = self.parts.stop
         kept_seconds = min(_LONGEST_KEPT_SECONDS, self.parts.config.stop_grace_seconds / 3)
@@ -270,14 +270,21 @@ class SeedService:
                 seconds,
             )
             if stop.owns_process:
-                await self._close("shutdown")
-                await self._tell_closed("shutdown")
-                stop.exit_now(self._ending.exit_code)
+                try:
+                    await self._close_at_once(reason)
+                finally:
+                    stop.exit_now(self._ending.exit_code)
 
-    async def _tell_closed(self, reason: str) -> None:
-        """As the engine does, which would wait for what did not end."""
+    async def _close_at_once(self, reason: str) -> None:
+        """All that the engine does, which would wait for what did not end."""
         crawler = self._crawler
+        assert crawler.engine is not None
         assert crawler.stats is not None
+        for end in (self._close(reason), crawler.engine.scraper.itemproc.close_spider_async()):
+            try:
+                await end
+            except Exception:
+                logger.exception("The crawl could not be closed in order")
         await crawler.signals.send_catch_log_async(signals.spider_closed, spider=crawler.spider, reason=reason)
         crawler.stats.close_spider(reason=reason)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from scrapy.http import Response
 
@@ -36,6 +37,25 @@ class ThreadlessSpider(SeedSpider):
         while "endless" in response.url:
             time.sleep(0.01)
         return super().parse(response)
+
+
+class LateSpider(SeedSpider):
+    """Its pipeline stores what it has gathered when it is closed."""
+
+    name = "late_spider"
+    custom_settings: ClassVar[dict[str, Any]] = {"ITEM_PIPELINES": {f"{__name__}.Gathering": 500}}
+
+
+class Gathering:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def process_item(self, item: Any) -> Any:
+        self._count += 1
+        return item
+
+    def close_spider(self) -> None:
+        logging.getLogger(__name__).info("gathered: %d", self._count)
 
 
 def _refused(self: threading.Thread) -> None:

@@ -20,12 +20,15 @@ def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once
         return sum(entry.path.startswith(path) for entry in site.entries())
 
     deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
-    run = deployment.start(SITE_STOP_GRACE_SECONDS="6")  # and 3 more, within which a machine may stand still
+    spider = ("-s", "late_spider", "--", *DEADLY)
+    settings = {"PYTHONPATH": str(Path.cwd()), "SITE_STOP_GRACE_SECONDS": "6"}  # and 3 more: a machine may stand still
+    run = deployment.start(*spider, **settings)
     wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 300, "two results")
     run.terminate()
     assert run.wait(300) == 0
     assert "their seeds are repeated" in run.text()
     assert "'finish_reason': 'shutdown'" in run.text()
+    assert "gathered: 2" in run.text()
     last = max(deployment.statistics(), key=lambda document: document["interval"])
     assert (last["moment"], last["total_num"], last["seeds"]["handed_back"]) == ("close", 2, 1)
     progress = deployment.log.progress(deployment.topic, deployment.group)

@@ -18,7 +18,7 @@ from scrapy.utils.reactor import CallLaterOnce
 from site_spider.engine import background
 from site_spider.engine.background import Turns
 from site_spider.engine.callback_guard import SafeDownloader
-from site_spider.engine.flow import EngineFlow, schedule_without_timer
+from site_spider.engine.flow import Drain, EngineFlow, on_drain, schedule_without_timer
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.engine.test_endings import LONG_WAY
 from tests.in_process import engine
@@ -246,3 +246,24 @@ async def test_the_next_call_of_the_engine_needs_no_timer() -> None:
     while len(calls) < 2:
         await asyncio.sleep(0.001)
     assert calls[1] >= began + 0.009
+
+
+async def test_the_drain_is_told_why_the_engine_closes() -> None:
+    """A stop that a download outlasts tells extensions this reason."""
+    told: list[str] = []
+
+    async def ended() -> None:
+        told.append("ended")
+
+    async def close_spider_async(*, reason: str) -> None:
+        await engine._slot.close()
+        told.append(f"closed: {reason}")
+
+    async def drain(wait: Drain, reason: str) -> None:
+        told.append(f"draining: {reason}")
+        await wait()
+
+    engine: Any = SimpleNamespace(_slot=SimpleNamespace(close=ended), close_spider_async=close_spider_async)
+    on_drain(engine, drain)
+    await engine.close_spider_async(reason="banned")
+    assert told == ["draining: banned", "ended", "closed: banned"]
