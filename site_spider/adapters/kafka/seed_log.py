@@ -304,6 +304,7 @@ class KafkaSeedLog(SeedLog):
         self._config = config
         self._words = LastErrors(config.brokers)
         self._admin = self._config.made(AdminClient, self._config.admin(self._words))
+        self._compacted: set[str] = set()  # topics of which the policy was looked at
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
@@ -437,14 +438,20 @@ class KafkaSeedLog(SeedLog):
             runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:
-        found = _config_of(self._admin, topic) if compacted else {}
+        reader = KafkaTopicReader(self._config, topic)  # first: servers that are away are not waited for twice
+        if compacted and topic not in self._compacted:
+            self._compacted.add(topic)
+            self._say_retention(topic)
+        return reader
+
+    def _say_retention(self, topic: str) -> None:
+        found = _config_of(self._admin, topic)
         if "delete" in found.get("cleanup.policy", "") and found.get("retention.ms") != "-1":
             logger.warning(
                 "Topic %s has cleanup.policy=%s: Kafka deletes old records, such as that a task is paused or"
                 " cancelled, and its seeds are crawled then. Set cleanup.policy=compact, and give these orders again.",
                 topic, found["cleanup.policy"],
             )  # fmt: skip
-        return KafkaTopicReader(self._config, topic)
 
     def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         partitions = self._partitions(topic)

@@ -221,6 +221,29 @@ def test_a_topic_of_tasks_with_a_retention_is_told_of_with_the_remedy(
     assert wrong in told
 
 
+def test_the_retention_of_a_topic_of_tasks_is_said_once(
+    nobody: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command reads such a topic several times, and a process that resumes a task again and again."""
+    asked = Mock(return_value={"cleanup.policy": "delete", "retention.ms": "604800000"})
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._config_of", asked)
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log.KafkaTopicReader", Mock())
+    log = of(nobody)
+    for topic in ("seeds.tasks", "seeds.tasks", "seeds.tasks.control"):
+        log.reader(topic, compacted=True)
+    assert [message.split()[1] for message in caplog.messages] == ["seeds.tasks", "seeds.tasks.control"]
+
+
+def test_servers_that_are_away_are_waited_for_once(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy of a topic is not asked for then, which takes five seconds more."""
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
+    asked = Mock(return_value={})
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._config_of", asked)
+    with pytest.raises(LogUnavailable):
+        of(nobody).reader("seeds.tasks", compacted=True)
+    assert asked.call_args_list == []
+
+
 # --- What the seed log does while no broker answers
 
 
