@@ -417,6 +417,8 @@ def test_reading_ends_before_a_transaction_that_is_open(case: Case, kafka_broker
     assert [message.value for message in case.log.read(case.topic)] == values
     assert [part.end for part in case.log.progress(case.topic, None)] == [6]
     client.commit_transaction(PATIENCE_SECONDS)
+    # the coordinator ends it in the partition when it has answered
+    wait_until(lambda: len([*case.log.read(case.topic)]) > len(values), "the end of the transaction")
     assert [message.value for message in case.log.read(case.topic)] == [*values, b"open", *values[:2]]
 
 
