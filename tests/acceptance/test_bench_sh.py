@@ -39,7 +39,5 @@ def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path)
     assert rows[1][4] == "1.00"  # times the economy of stock Scrapy
     runs = {run["crawler"]: run for run in json.loads((tmp_path / "race.json").read_text())["runs"]}
     assert float(rows[0][4]) == pytest.approx(runs["stock"]["cpu_us"] / runs["ours"]["cpu_us"], abs=0.01)
-    assert runs["stock"]["latencies"] is None
-    assert 0 < runs["ours"]["latencies"][0] <= runs["ours"]["latencies"][1]
     assert still_running(tmp_path) == []
     assert list(tmp_path.glob("bench-*")) == []
