@@ -42,7 +42,16 @@ from site_spider.tasks.closing import TaskProducer, close_for_all
 from site_spider.tasks.control_log import make_ordered, read_endings
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
-from site_spider.tasks.ending import Attempts, Counts, EndTold, TaskEnding, Uncounted, WebhookAttempt, prefix_of
+from site_spider.tasks.ending import (
+    Attempts,
+    Counts,
+    EndTold,
+    SeedCounts,
+    TaskEnding,
+    Uncounted,
+    WebhookAttempt,
+    prefix_of,
+)
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.page_log import PageReading
@@ -534,6 +543,24 @@ def test_a_check_of_the_page_of_a_link_is_a_seed_wherever_it_goes_on(task_id: st
     assert list(map(is_link, (check, once, twice, link))) == [False, False, False, True]
     assert [prefix_of(parse_seed(one.value), one.headers) for one in (once, twice)] == ["again:"] * 2
     assert dict(twice.headers)["first_place"] == b"seeds/0/5"
+
+
+@pytest.mark.parametrize(
+    ("meta", "headers", "prefix"),
+    [
+        ({}, (), ""),
+        ({"site_moved": {"url": "http://b.test/"}}, (), "moved:"),  # sent on by a release before
+        ({}, (("moved", b""),), "moved:"),  # parked by one, and put back
+        ({}, (("moved", b""), ("first_place", b"seeds/0/5")), "again:"),
+        ({"parent_url_id": "p", "site_moved": {"anchor_host": "a.test"}}, (), "link:"),
+    ],
+)
+def test_a_message_of_a_release_before_is_told_apart(meta: Any, headers: Any, prefix: str) -> None:
+    """It does not say which seed it was, so it is counted as another one that came back."""
+    seed = parse_seed(json.dumps({"url": "http://a.test/", "meta": {"task_id": "t", **meta}}).encode())
+    assert prefix_of(seed, headers) == prefix
+    counts = Counts({"spilled": 3, f"{prefix}result": 3}).seeds
+    assert SeedCounts.of(counts, {}).seeds == ({"result": 3} if prefix in ("", "moved:") else {})
 
 
 def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_path: Path) -> None:
