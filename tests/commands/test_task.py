@@ -139,6 +139,17 @@ def test_an_order_may_come_before_its_task(project: Project) -> None:
     ]
 
 
+def test_the_traps_of_a_task_are_shown(project: Project) -> None:
+    """All of them, as they are, for people and programs."""
+    traps = {f'h{number}.test/day/N?a="b"&ü{"/long" * 20}': number + 1 for number in range(20)}
+    project.direct("task", "start", "t")
+    with closing(project.log.producer()) as producer:
+        producer.send(TOPICS.tasks, note_key("t", "p"), Usage(links_filtered=8, traps=traps).value()).result()
+    assert json.loads(project.within("task", "show", "t", "--json").stdout)["traps"] == traps
+    [said] = [line for line in project.within("task", "show", "t").stdout.splitlines() if line.startswith("traps ")]
+    assert json.loads(said.removeprefix("traps ")) == traps
+
+
 def test_a_deleted_task_is_not_known_any_more(project: Project) -> None:
     project.direct("task", "start", "t", "--weight", "3")
     project.direct("task", "start", "other")
