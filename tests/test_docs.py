@@ -8,6 +8,7 @@ import re
 import subprocess
 import tomllib
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -201,6 +202,22 @@ def test_every_exit_code_of_the_source_is_in_the_table() -> None:
     texts = sources_of("site_spider").values()
     found = {int(code) for text in texts for code in re.findall(r"^EXIT_[A-Z]+ = (\d+)", text, re.MULTILINE)}
     assert table == found | {0, supervisor.KILLED}
+
+
+def test_the_table_of_exit_codes_names_the_commands_that_give_them() -> None:
+    """But for codes that any command may give. `service` and its script end as their supervisor does."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", COMMANDS.read_text("utf-8"), re.MULTILINE)
+    of_any = {int(code) for code, said in rows if re.search(r"\b(all|commands)\b", said)}
+    told = {(int(code), name) for code, said in rows for name in re.findall(r"`([\w.]+)", said)}
+    ends = supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.KILLED
+    used = {(code, name) for code in ends for name in ("service", "crawl_spider.sh")}
+    for path in (docs.PACKAGE / "commands").glob("[!_]*.py"):
+        module = import_module(f"site_spider.commands.{path.stem}")
+        body = "".join(re.findall(r"^ .*", path.read_text("utf-8"), re.MULTILINE))  # without imports
+        used |= {(getattr(module, name), path.stem) for name in re.findall(r"EXIT_[A-Z]+", body)}
+    assert {(code, name) for code, name in told if code not in of_any and name not in ("bench.sh", "chaos.sh")} == {
+        (code, name) for code, name in used if code not in of_any
+    }
 
 
 def test_folders_say_what_they_never_do() -> None:
