@@ -11,7 +11,15 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import re2
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.sitemap import is_listing
@@ -254,6 +262,7 @@ _MOST_NAMES = 1_000  # of outcomes and of hosts
 _COUNTS = ("claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled")
 Number = Annotated[int, Field(ge=0, le=MOST)]
 Numbers = Annotated[dict[str, Number], Field(max_length=_MOST_NAMES)]
+_Traps = Annotated[Numbers, BeforeValidator(lambda told: {} if isinstance(told, list) else told)]  # as releases before
 PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 
 
@@ -270,7 +279,7 @@ class Usage(TaskRecord):
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
-    traps: Numbers = Field(default_factory=dict)  # links, by pattern
+    traps: _Traps = Field(default_factory=dict)  # links, by pattern
 
     @property
     def waiting(self) -> int:
@@ -313,10 +322,16 @@ class Pace(TaskRecord):
         return self.used / 1_000
 
 
+def _summed(told: object) -> object:
+    """Releases before told of each process."""
+    return sum(count for count in told.values() if isinstance(count, int)) if isinstance(told, dict) else told
+
+
 class Returned(TaskRecord):
     """How far the parked messages of a task were put back; counts are of messages."""
 
-    waited: Number = 0  # that processes had told of when all of them were last put back
+    # that processes had told of when all of them were last put back
+    waited: Annotated[Number, BeforeValidator(_summed), Field(validation_alias=AliasChoices("waited", "parked"))] = 0
     found: Number = 0  # put back since then, in work that is not at its end, or that nobody had told of
     missing: Number = 0  # that processes had told of, and that are not in the topic
     # of each partition: the first that was not looked at

@@ -6,6 +6,8 @@ Messages that have left wait in the topic while processes are replaced, and both
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,12 @@ import pytest
 from site_spider.frontier.spill import TopicPartitions
 from site_spider.seed.seed import parse_seed
 from tests.acceptance.older_release import older_release, said_by
+from tests.commands.project import SCRAPY, Project, environment
 from tests.frontier.test_spill import messages
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 from tests.in_process.linked_site import Site, seed, site
+from tests.tasks.test_end_in_crawl import events, told
 
 __all__ = ["site"]
 
@@ -94,3 +98,56 @@ def test_this_release_takes_links_and_redirected_pages_of_the_one_before(older: 
         assert json.loads(json.dumps(taken.spilled.fields())) == message["meta"]["site_moved"]
         unnamed = {"url": message["url"], "meta": {}}  # as a producer writes it
         assert parse_seed(json.dumps(unnamed).encode()).url_id == message["meta"]["url_id"]
+
+
+# The last commit whose processes told of traps and of what was put back as it stood before decision 0025.
+TASKS = "bdecb8973aa1a88e6942c0b43eab0eed62e45a93"
+
+
+@pytest.mark.nightly
+def test_tasks_of_the_release_before_go_on(tmp_path: Path) -> None:
+    """Ended, parked by a pause and by a budget, under way without a close, closed and not begun."""
+    older, data = older_release(tmp_path / "older", release=TASKS), tmp_path / "data"
+
+    def before(*words: str, **given: str) -> None:
+        """A command of the release before; pages do not answer."""
+        settings = {"SITE_ALLOW_PRIVATE_HOSTS": "true", "RETRY_ENABLED": "false", "PYTHONPATH": str(older)}
+        subprocess.run(
+            words, cwd=older, env=environment(data, **settings), check=True, capture_output=True, text=True,
+            timeout=120, **given,
+        )  # fmt: skip
+
+    def produce(task_id: str, count: int, *options: str) -> None:
+        urls = "".join(f"http://127.0.0.1:1/{task_id}{number}\n" for number in range(count))
+        before(*SCRAPY, "seed", "-", "--task-id", task_id, *options, input=urls)
+
+    for task_id, options in {"paused": (), "budget": ("--max-pages", "2"), "fresh": ("--rate", "50/s")}.items():
+        before(*SCRAPY, "task", "start", task_id, *options)
+    before(*SCRAPY, "task", "pause", "paused")
+    for task_id in ("ended", "paused", "budget"):
+        produce(task_id, 6, "--close")
+    produce("open", 2)
+    before("task_shell/crawl_spider.sh", "-v", sys.prefix, "--until-done")
+    produce("later", 3, "--close")
+    assert [event["task_id"] for event in events(data)] == ["ended"]
+
+    project = Project(data)
+    listed = map(json.loads, project.within("task", "list", "--json").stdout.splitlines())
+    assert {task["task_id"]: (task["state"], task["pages_begun"], task["parked"]) for task in listed} == {
+        "budget": ("paused", 2, 4), "ended": ("done", 0, 0), "fresh": ("running", 0, 0), "later": ("running", 0, 0),
+        "open": ("running", 0, 0), "paused": ("paused", 0, 6),
+    }  # fmt: skip
+    assert "6 parked" in project.within("task", "resume", "paused").stdout
+    project.within("task", "set", "budget", "max_pages=9")
+    project.within("task", "close", "open")
+    project.within("seed", "-", "--task-id", "ended", "--close", stdin="http://127.0.0.1:1/more\n")
+    assert crawl(data, [], until=told(data, 6), SITE_ALLOW_PRIVATE_HOSTS=True).dead_letters == []
+    found = {(event["task_id"], event["generation"]): event["seeds"] for event in events(data)}
+    assert found == {
+        ("ended", 1): {"failure": 6, "total": 6},
+        ("ended", 2): {"result": 1, "failure": 6, "total": 7},
+        ("paused", 1): {"result": 6, "total": 6},
+        ("budget", 1): {"result": 4, "failure": 2, "total": 6},
+        ("open", 1): {"failure": 2, "total": 2},
+        ("later", 1): {"result": 3, "total": 3},
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections.abc import Callable
@@ -112,6 +113,17 @@ def test_what_was_parked_after_the_look_is_still_to_be_put_back(topic: Topic) ->
     for parked in (3, 5, 6):
         topic.tell("a", parked=parked, sent_on=min(2, parked - 3))
         assert topic.board.has_parked("t") == (parked == 6)
+
+
+def test_what_a_release_before_told_of_a_task_counts(topic: Topic) -> None:
+    """As commit bdecb89 wrote it: with figures of traps as a list, and what was put back by process."""
+    told = {"claimed": 5, "begun": 4, "pages": 3, "parked": 5, "seeds": {"result": 3}, "hosts": {"h": 2}}
+    for name, traps in ("a", []), ("b", [{"pattern": "h/N", "pages": 60, "texts": 2}]):
+        topic.send("seeds.tasks", note_key("t", name), json.dumps({**told, "traps": traps}).encode())
+    assert (topic.board.used("t").claimed, topic.board.parked("t"), topic.board.hosts("t")) == (10, 10, {"h": 4})
+    topic.send("seeds.tasks", note_key("t", "returned"), b'{"parked": {"a": 5, "b": 3}, "offsets": {"0": 8}}')
+    assert (topic.board.has_parked("t"), topic.board.parked("t")) == (True, 2)
+    assert topic.board.returned("t") == Returned(waited=8, offsets={"0": 8})
 
 
 def test_sums_may_be_larger_than_what_one_process_may_tell(topic: Topic) -> None:
