@@ -489,9 +489,7 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
     """
     if body[:14].lower().startswith(_HTML):  # nearly all pages: the rest takes some microseconds
         return None
-    beginning = beginning_of(body)
-    if codec := UTF_16.get(beginning[:2]):
-        beginning = beginning.decode(codec, "replace").encode()
+    beginning = _in_utf_8(beginning_of(body))
     if (root := _ROOT.match(beginning, _behind_prolog(beginning))) is not None:
         return root[1].decode()
     if media_type == "text/plain" or body.startswith(GZIP):
@@ -500,8 +498,15 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
         said = [line.strip() for line in whole if line.strip()]
         if said and all(URL_LINE.fullmatch(line) for line in said):
             return "text"
-    text = beginning if codec or body.startswith(GZIP) else body
-    return "json" if _OBJECT.match(beginning) and _JSON_FEED.search(text, 0, _SEARCHED) else None
+    if _OBJECT.match(beginning) is None:
+        return None
+    texts = (beginning_of(body, most) for most in (_BEGINNING_BYTES, _SEARCHED))  # nothing, of gzip that breaks there
+    return "json" if any(_JSON_FEED.search(_in_utf_8(text)) for text in texts) else None
+
+
+def _in_utf_8(beginning: bytes) -> bytes:
+    codec = UTF_16.get(beginning[:2])
+    return beginning.decode(codec, "replace").encode() if codec else beginning
 
 
 def _behind_prolog(beginning: bytes) -> int:
@@ -517,11 +522,11 @@ def _behind_prolog(beginning: bytes) -> int:
     return at
 
 
-def beginning_of(body: bytes) -> bytes:
-    """Of the unpacked file."""
+def beginning_of(body: bytes, most: int = _BEGINNING_BYTES) -> bytes:
+    """Of the unpacked file, up to so many bytes."""
     if not body.startswith(GZIP):
-        return body[:_BEGINNING_BYTES]
+        return body[:most]
     try:
-        return zlib.decompressobj(31).decompress(body[:_BEGINNING_BYTES], _BEGINNING_BYTES)
+        return zlib.decompressobj(31).decompress(body[:most], most)
     except zlib.error:
         return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from datetime import UTC, datetime
+from random import randbytes
 from xml.sax.saxutils import escape
 
 import pytest
@@ -35,6 +36,7 @@ def urlset(*entries: str) -> bytes:
     return f'<?xml version="1.0"?><!-- a --><urlset {NAMESPACES}>{"".join(entries)}</urlset>'.encode()
 
 
+LATE = '{"items": [{"url": "/1", "text": "%s"}, {"url": "/2"}], "version": "https://jsonfeed.org/version/1"}'
 KINDS = {
     "sitemap": urlset("<url><loc> https://a.test/1 </loc></url>", "<url><loc>/2</loc></url>"),
     "gzip": gzip.compress(urlset("<url><loc>https://a.test/1</loc></url><url><loc>/2</loc></url>")),
@@ -79,6 +81,8 @@ KINDS = {
     "json in utf-16": '{"version": "https://jsonfeed.org/version/1", "items": [{"url": "/1"}, {"url": "/2"}]}'.encode(
         "utf-16"
     ),
+    "late json in gzip": gzip.compress((LATE % ("x" * 80_000)).encode()),
+    "late json in utf-16": (LATE % ("x" * 80_000)).encode("utf-16"),
     "atom with a registered relation": b"<feed><entry><link rel='self' href='/e'/>"
     b"<link rel='http://www.iana.org/assignments/relation/alternate' href='/1'/></entry>"
     b"<entry><link rel='Alternate' href='/2'/></entry></feed>",
@@ -120,6 +124,11 @@ def test_a_list_of_urls_is_one_when_it_says_to_be_text() -> None:
 )
 def test_other_pages_are_none(body: bytes) -> None:
     assert kind_of(body, "text/html") is None
+
+
+def test_a_packed_feed_that_breaks_behind_its_beginning_is_one() -> None:
+    packed = gzip.compress(b'{"version": "https://jsonfeed.org/version/1"' + randbytes(100_000).hex().encode())
+    assert kind_of(packed[:60_000] + b"\xff" * 1_000 + packed[60_000:]) == "json"
 
 
 def test_what_is_said_of_a_page_is_kept() -> None:
