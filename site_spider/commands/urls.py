@@ -127,7 +127,9 @@ class Command(SiteCommand):
         if options.boolean(self.options, "ROBOTSTXT_OBEY"):
             yield UrlCheck("robots.txt", None, None, "is obeyed; it was not asked for")
         if (pattern := pattern_of(url)) is not None:
-            yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
+            count = 0 if opts.task_id is None else board.used(opts.task_id).traps.get(pattern, 0)
+            so_far = f"; links of the task that were not followed: {count}" if count else ""
+            yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}{so_far}")
 
     def _of_task(
         self, url: str, seed: str | None, rules: TaskRules, board: Board, opts: argparse.Namespace

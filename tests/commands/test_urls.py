@@ -8,6 +8,7 @@ import random
 import subprocess
 from argparse import Namespace
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from scrapy.settings import Settings
 from site_spider.commands import urls
 from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase
+from site_spider.tasks.board import note_key
+from site_spider.tasks.declaration import Usage
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, ScriptedHandler, crawl, page, settings_for
-from tests.tasks.test_pause_and_cancel import declare, linked
+from tests.tasks.test_pause_and_cancel import TOPICS, declare, linked
 
 PUBLIC = "http://8.8.8.8"
 
@@ -128,6 +131,19 @@ def test_links_to_a_host_whose_budget_is_spent_are_refused(project: Project, mon
     assert explain(project, f"{PUBLIC}/link/8", "--task-id", "t")[0] == {"seed": None, "link": "task"}
     assert "no    max_pages_host\n" in project.scrapy("urls", "explain", f"{PUBLIC}/link/8", "--task-id", "t").stdout
     assert explain(project, "http://9.9.9.9/link/8", "--task-id", "t")[1] == 0
+
+
+def test_links_of_a_trap_that_were_not_followed_are_counted(project: Project) -> None:
+    """By its pattern, within the task: where it holds now is known to processes alone."""
+    declare(project.data)
+    with closing(project.log.producer()) as producer:
+        for process, count in (("p", 7), ("q", 5)):
+            used = Usage(traps={"8.8.8.8/day/N": count})
+            producer.send(TOPICS.tasks, note_key("t", process), used.value()).result()
+    said = project.scrapy("urls", "explain", f"{PUBLIC}/day/9", "--task-id", "t")
+    assert "8.8.8.8/day/N; links of the task that were not followed: 12\n" in said.stdout
+    assert said.returncode == 0
+    assert "not followed" not in project.scrapy("urls", "explain", f"{PUBLIC}/page/9", "--task-id", "t").stdout
 
 
 def test_the_url_id_is_that_of_the_crawl_however_the_setting_is_written(project: Project) -> None:
