@@ -101,6 +101,38 @@ def test_the_date_of_publication(markup: str, date: str | None) -> None:
     assert read_page(markup, URL, now=datetime(2026, 1, 2, tzinfo=UTC))["published_at"] == date
 
 
+@pytest.mark.parametrize(
+    ("markup", "plain", "main"),
+    [
+        (
+            "<nav>Menu</nav><article><p>Ships come in</article><footer>Imprint",
+            "Menu Ships come in Imprint",
+            "Ships come in",
+        ),
+        ("<nav>Menu</nav>", "Menu", "Menu"),
+    ],
+)
+def test_the_main_text_is_without_navigation_and_the_whole_where_there_is_none(
+    markup: str, plain: str, main: str
+) -> None:
+    said = [read_page(markup, URL, main_only=main_only)["text"] for main_only in (False, True)]
+    assert [" ".join(text.split()) for text in said] == [plain, main]
+
+
+@pytest.mark.parametrize(
+    ("markup", "description"),
+    [
+        ("<meta name=Description content=' a\n b '><meta property='og:description' content=c>", "a b"),
+        ("<meta name=description content=' '><meta property='og:description' content=c>", "c"),
+        ("<meta property='og:description' content=c><meta name=description content=a>", "a"),
+        ("<meta property='og:description' content=%s>" % ("c" * 3_000), "c" * 2_000),
+        ("<meta name=description><p>a", None),
+    ],
+)
+def test_the_description_is_the_pages_own_or_else_that_for_previews(markup: str, description: str | None) -> None:
+    assert read_page(markup, URL)["meta_description"] == description
+
+
 def test_the_canonical_url_is_relative_to_the_base_of_the_page() -> None:
     markup = '<base href="/b/"><link rel="stylesheet" href=s><link rel="Canonical" href="c?x=1&amp;reg#f">'
     assert read_page(markup, URL, main_only=False)["canonical"] == "http://a.test/b/c?x=1&reg"

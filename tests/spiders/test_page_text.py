@@ -75,12 +75,14 @@ def by_path(crawled: Crawled) -> dict[str, dict[str, Any]]:
     return {document["url"].removeprefix(HOST): document for document in crawled.documents.values()}
 
 
-def test_a_page_has_its_text_and_a_failure_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["plain", "main"])
+def test_a_page_has_its_text_and_a_failure_has_none(tmp_path: Path, mode: str) -> None:
     serve("/a", f"<html><title> Har\nbour </title><nav>Menu</nav><p>{WORDS}<a href=/404>x</a><a href=/404>y</a>")
     ANSWERS["/404"] = lambda request: page(request, WORDS, status=404)
-    found = by_path(run(tmp_path, seed("/a")))
+    found = by_path(run(tmp_path, seed("/a"), SITE_TEXT=mode))
     one = [found["/a"][name] for name in ("title", "language", "links_out", "page_notes")]
     assert (one, WORDS.strip() in found["/a"]["text"]) == (["Har bour", "en", 1, None], True)
+    assert ("Menu" in found["/a"]["text"]) is (mode == "plain")
     assert {name: found["/404"][name] for name in PAGE_FIELDS} == dict.fromkeys(PAGE_FIELDS)
 
 
