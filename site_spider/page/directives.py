@@ -10,6 +10,7 @@ from typing import Final
 from site_spider.page.links import LinkBase, trimmed
 
 _LONGEST = 2_000  # characters that are read of a header or a meta tag
+_LONGEST_STORED = 1_000
 _WITH_VALUES: Final = frozenset(
     ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 )  # the colon behind others names a robot
@@ -34,6 +35,11 @@ def directives(written: Iterable[str]) -> list[str]:
             if said := " ".join(directive.split()):
                 found[said] = None
     return list(found)
+
+
+def as_stored(said: Iterable[str]) -> str | None:
+    """Directives in one text."""
+    return ", ".join(said)[:_LONGEST_STORED] or None
 
 
 def forbids(said: Iterable[str], what: str) -> bool:

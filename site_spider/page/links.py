@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import html
 import re
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from html.entities import html5
 from itertools import islice
@@ -201,25 +201,25 @@ MAX_TOTAL_CHARS = 2_097_152  # of all links as written and joined: a long <base 
 SLICE_LINKS = 100  # joined in one go
 SLICE_CHARS = 10_000  # likewise, counted as those of MAX_TOTAL_CHARS
 SLICE_TAGS = 300  # tags and their attributes, read in one go
+_MAX_ROBOTS = 10  # meta tags for robots that are told
 NEW_HOST_FACTOR = 100  # so many times its length an international host costs when first met: IDNA is slow
 
 _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 
 
 def link_slices(
-    text: str, base_url: str, *, encoding: str = "utf-8", follow_nofollow: bool = False
+    text: str, base_url: str, robots: list[str] | None = None, *, encoding: str = "utf-8", follow_nofollow: bool = False
 ) -> Iterator[list[str]]:
     """The links of an HTML page that was found at `base_url`, some at a time; some slices are empty.
 
     They are absolute http and https URLs without fragment, each once, in the order of the page.
 
-    `encoding` is the page's: queries are percent-encoded in
-    it, as browsers do. Links that the page marks nofollow, one by one or with a robots
-    meta tag for all, are left out unless `follow_nofollow`. Malformed links, and those that
-    `check_url` would refuse in a seed (too long, with a password), are passed over. Never
-    raises.
+    `encoding` is the page's: queries are percent-encoded in it, as browsers do. Links that the page marks nofollow,
+    one by one or with a robots meta tag for all, are left out unless `follow_nofollow`. Malformed links, and those
+    that `check_url` would refuse in a seed (too long, with a password), are passed over. What meta tags say to all
+    robots is added to `robots`. Never raises.
     """
-    hrefs, base_href = yield from _read(text, follow_nofollow)
+    hrefs, base_href = yield from _read(text, follow_nofollow, [] if robots is None else robots)
     codec = python_codec(encoding)
     page = LinkBase.parse(base_url, codec)
     if base_href is not None and (href := trimmed(base_href)) and (based := page.join(href)):
@@ -227,7 +227,9 @@ def link_slices(
     yield from _joined(hrefs, page)
 
 
-def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[Collection[str], str | None]]:
+def _read(
+    text: str, follow_nofollow: bool, robots: list[str]
+) -> Generator[list[str], None, tuple[Collection[str], str | None]]:
     """What stands in the page: distinct links as written, and the first base."""
     found: dict[str, None] = {}
     base: str | None = None
@@ -241,8 +243,11 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
         if attribute is None:
             if name == "base":
                 base = attributes.get("href") if base is None else base
-            elif not follow_nofollow and forbids_following(attributes):  # a meta tag
-                return (), base
+            elif said := said_to_robots(attributes):  # a meta tag
+                if len(robots) < _MAX_ROBOTS:
+                    robots.append(said)
+                if not follow_nofollow and forbids_following(said):
+                    return (), base
         elif (href := attributes.get(attribute)) and (
             "rel" not in attributes or follow_nofollow or "nofollow" not in attributes["rel"].lower().split()
         ):
@@ -254,12 +259,14 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
     return found, base
 
 
-def forbids_following(meta: Mapping[str, str]) -> bool:
-    """Whether a meta tag is nofollow for all robots."""
-    if meta.get("name", "").strip().lower() != "robots":
-        return False
-    words = unescape(meta.get("content", "")).lower().replace(",", " ").split()
-    return "nofollow" in words or "none" in words
+def said_to_robots(meta: Mapping[str, str]) -> str:
+    """What a meta tag says to all robots; nothing if it is not about them."""
+    return unescape(meta.get("content", "")) if meta.get("name", "").strip().lower() == "robots" else ""
+
+
+def forbids_following(said: str) -> bool:
+    """Whether it is nofollow."""
+    return not {"nofollow", "none"}.isdisjoint(said.lower().replace(",", " ").split())
 
 
 def _joined(hrefs: Collection[str], page: LinkBase) -> Iterator[list[str]]:
@@ -316,6 +323,7 @@ class Page(NamedTuple):
     encoding: str | None
     links: tuple[list[str], ...]  # in slices
     body_hash: str | None = None
+    robots: Sequence[str] = ()  # what it says to all robots, where its links were read
 
 
 class PageText(NamedTuple):
@@ -344,11 +352,12 @@ def read_page(
     if not wants_links:
         return Page(text.kept, text.encoding, (), digest)
     links: list[list[str]] = []
-    for some in link_slices(text.read, base_url, encoding=text.encoding, follow_nofollow=follow_nofollow):
+    robots: list[str] = []
+    for some in link_slices(text.read, base_url, robots, encoding=text.encoding, follow_nofollow=follow_nofollow):
         if some:
             links.append(some)
         yield
-    return Page(text.kept, text.encoding, tuple(links), digest)
+    return Page(text.kept, text.encoding, tuple(links), digest, robots)
 
 
 def hash_of(body: bytes) -> str:

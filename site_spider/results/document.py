@@ -37,6 +37,7 @@ from site_spider.ledger.completion import Job, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.options import SettingsView
 from site_spider.page.decode import media_type
+from site_spider.page.directives import as_stored, directives
 from site_spider.page.links import Page
 from site_spider.page.url import url_id
 from site_spider.results.failures import describe_retries
@@ -86,6 +87,7 @@ class Result:
     changed_at: str | None = None  # when it was first seen as it is; None when it was compared with nothing
     checked_at: str | None = None  # when it was last asked for and answered
     unchanged: bool | None = False  # True: it was asked for again and is what it was; None: the check failed
+    robots_meta: str | None = None  # directives of meta robots and X-Robots-Tag
     gone_at: str | None = None  # since when it counts as gone, after some answers 404 or 410
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
     # Written when one of them has a value, and of every page with SITE_TEXT (see PAGE_FIELDS).
@@ -97,7 +99,6 @@ class Result:
     published_at: str | None = None  # ISO 8601, UTC
     links_out: int | None = None  # distinct links, as written
     text_hash: str | None = None
-    robots_meta: str | None = None  # directives of meta robots and X-Robots-Tag
     duplicate_of: str | None = None  # url_id of the first page of the host with this text
     additional_urls: list[str] | None = None  # pages that this one is the canonical of
     page_notes: str | None = None  # what could not be read, or is not as the page says
@@ -144,7 +145,7 @@ class Result:
 
 _CONTENT: Final = frozenset({
     "body", "body_base64", "body_truncated", "content_type", "encoding", "etag", "last_modified", "body_hash",
-    "changed_at", "method",
+    "changed_at", "method", "robots_meta",
 })  # fmt: skip
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")
@@ -154,7 +155,7 @@ _OF_UNCHANGED = (
 )  # fmt: skip
 PAGE_FIELDS: Final = (
     "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",
-    "robots_meta", "duplicate_of", "page_notes",
+    "duplicate_of", "page_notes",
 )  # fmt: skip
 _NO_VALUES = (None,) * len(PAGE_FIELDS)
 _NOT_ALWAYS = {*PAGE_FIELDS, *CHECK_FIELDS, "gone_at", "additional_urls"}
@@ -446,6 +447,8 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
     result.encoding = page.encoding if body else None
     result.response_size = len(body)
     result.body_hash = page.body_hash
+    if page.robots or dict.get(response.headers, b"X-Robots-Tag"):
+        result.robots_meta = as_stored(directives([*header_texts(response, b"X-Robots-Tag"), *page.robots]))
     latency_seconds = response.meta.get("download_latency")
     result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
 

@@ -22,7 +22,7 @@ from lxml import etree
 
 from site_spider.page.decode import python_codec
 from site_spider.page.directives import absolute
-from site_spider.page.links import MAX_LINKS, MAX_PAGE_CHARS, LinkBase, forbids_following, link_slices
+from site_spider.page.links import MAX_LINKS, MAX_PAGE_CHARS, LinkBase, forbids_following, link_slices, said_to_robots
 from site_spider.sources import model
 from site_spider.sources.model import ItemField, ItemRule, Selection, Source, ValueStep, any_matches, compiled, sound
 from site_spider.sources.model import found as found_in
@@ -290,7 +290,7 @@ class SourcePage:
         """Links as written that are nofollow wherever they stand; None: a meta tag says so of all."""
         if self.follow_nofollow:
             return set()
-        if any(map(forbids_following, self.root.iter("meta"))):
+        if any(forbids_following(said_to_robots(meta)) for meta in self.root.iter("meta")):
             return None
         marked = {*_marked(self.root)}
         return marked and marked.difference(_hrefs(self.root, marked=False))

@@ -27,7 +27,7 @@ from site_spider.bounded import BoundedDict
 from site_spider.errors import SiteSpiderError
 from site_spider.page.decode import BodyLimits, is_html
 from site_spider.page.directives import directives
-from site_spider.page.links import MAX_PAGE_CHARS, read_text, tags, unescape
+from site_spider.page.links import MAX_PAGE_CHARS, read_text, said_to_robots, tags
 from site_spider.page.url import host_of
 from site_spider.sources.extraction import Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
@@ -286,11 +286,11 @@ def _robots(text: str) -> tuple[list[str], bool]:
     try:
         while len(said) < _MAX_METAS:
             name, written = next(reading) or ("", {})
-            if name == "meta" and written.get("name", "").strip().lower() == "robots":
-                said.append(written.get("content", ""))
+            if name == "meta" and (one := said_to_robots(written)):
+                said.append(one)
     except StopIteration as end:
         is_whole = end.value is True
-    return directives(map(unescape, said)), is_whole
+    return directives(said), is_whole
 
 
 def _decoded(body: bytes, content_type: str | None) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Completion, Job, id_of_page
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.decode import is_html, media_type
-from site_spider.page.directives import canonical_of_header, directives, forbids
+from site_spider.page.directives import as_stored, canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, header_texts, result_fields
 from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import NOT_KEPT, StoredPages
@@ -35,7 +35,7 @@ _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
 _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _CANONICAL_SECONDS = 2.0  # after which a page is asked for again, at the earliest
-_LONGEST = 1_000  # characters of notes and directives
+_LONGEST = 1_000  # characters of notes
 
 
 class _KnownPage(NamedTuple):
@@ -94,8 +94,8 @@ class PageTexts:
         """
         fields, notes = await self._read(response, extractor)
         read = fields.pop("robots", [])
-        robots = list(dict.fromkeys([*directives(header_texts(response, b"X-Robots-Tag")), *(read or [])]))
-        result.robots_meta = ", ".join(robots)[:_LONGEST] or None
+        robots = directives([*header_texts(response, b"X-Robots-Tag"), *(read or [result.robots_meta or ""])])
+        result.robots_meta = as_stored(robots)
         _fill_in(result, response, fields)
         result.duplicate_of = self._first_with(result, scope)
         is_dropped = self._drops_noindex and (read is None or forbids(robots, "noindex"))

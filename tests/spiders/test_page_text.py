@@ -242,6 +242,20 @@ def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None
     serve("/c", "<a href=/d>d</a>", X_Robots_Tag="otherbot: nofollow")
     found = by_path(crawl(tmp_path, [seed("/a"), seed("/c")], SITE_FOLLOW_NOFOLLOW=follows))
     assert found.keys() == {"/a", "/c", "/d"} | ({"/b"} if follows else set())
+    assert [found[path]["robots_meta"] for path in ("/a", "/c")] == ["noarchive, nofollow", None]
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_what_a_page_says_to_robots_is_stored_until_it_says_so_no_more(tmp_path: Path, checks: bool) -> None:
+    """Of a meta tag where links are looked for. A check that fails leaves it."""
+    said = []
+    serve("/a", "<meta name=robots content='NoIndex, noarchive'><a href=/b>", X_Robots_Tag="noindex, max-snippet:5")
+    for answer in (ANSWERS["/a"], lambda request: page(request, "", 503), lambda request: page(request, "<p>")):
+        ANSWERS["/a"] = answer
+        crawled = crawl(tmp_path, [{**seed("/a"), "if_changed": checks}], RETRY_TIMES=0, DEPTH_LIMIT=1)
+        said.append(by_path(crawled)["/a"]["robots_meta"])
+    told = "noindex, max-snippet:5, noarchive"
+    assert said == [told, told if checks else None, None]
 
 
 @pytest.mark.parametrize("follows", [False, True])
