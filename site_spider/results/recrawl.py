@@ -80,8 +80,7 @@ def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same:
         interval = min(max(interval, rules.least_s), rules.most_s)
         return Check(interval, interval)
     more, failed = int(not is_repeat), in_a_row(rules, known, "failed_checks")
-    gone_before = in_a_row(rules, known, "gone_checks") if known.get("status") in _GONE else 0
-    gone = max(gone_before + more, 1) if status in _GONE else 0
+    gone = max(in_a_row(rules, known, "gone_checks") + more, 1) if status in _GONE else 0
     return Check(rules.error_s, interval, max(failed + more, 1), gone, gone >= rules.gone_after)
 
 
@@ -155,7 +154,8 @@ class Calendar(NamedTuple):
 
     def standing(self, document: Document, now: datetime) -> Standing:
         rules, checked = self.rules, _checked(document)
-        if in_a_row(rules, document, "failed_checks") >= rules.max_errors:
+        is_going = 0 < in_a_row(rules, document, "gone_checks") < rules.gone_after  # which is told first
+        if in_a_row(rules, document, "failed_checks") >= rules.max_errors and not is_going:
             return Standing.ENDED
         if checked is not None and now < self._due_at(document, checked):
             return Standing.LATER
@@ -190,7 +190,9 @@ def in_a_row(rules: CheckRules, document: Document, name: str) -> int:
     next_at, checked = _time(document, "next_at"), _checked(document)
     error_s = timedelta(seconds=rules.error_s)
     is_of_check = next_at is None or checked is None or abs(next_at - checked - error_s) < _NEAR
-    return _whole(document.get(name)) if is_of_check and not is_well(document.get("status")) else 0
+    status = document.get("status")
+    is_failed = status in _GONE if name == "gone_checks" else not is_well(status)
+    return _whole(document.get(name)) if is_of_check and is_failed else 0
 
 
 def _time(document: Document, name: str) -> datetime | None:

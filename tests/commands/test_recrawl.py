@@ -114,10 +114,13 @@ def test_a_page_is_produced_when_its_interval_is_over(desk: Desk) -> None:
         page(8, 20_000, status=None, checked_at=None),
         page(9, 200_000, url=None),
         page(10, 200_000, url="nonsense"),
+        page(11, 21_601, status=410, failed_checks=10, gone_checks=2, next_at=ago(1)),  # gone with the next one
+        page(12, 21_601, status=410, failed_checks=10, gone_checks=3, next_at=ago(1)),
+        page(13, 21_601, status=503, failed_checks=10, gone_checks=2, next_at=ago(1)),
     )
     round_ = desk.run()
-    assert sorted(desk.produced()) == ["1", "3", "5"]
-    assert (round_.produced, round_.refused) == (3, 1)
+    assert sorted(desk.produced()) == ["1", "11", "3", "5"]
+    assert (round_.produced, round_.refused) == (4, 1)
     assert round_.left_out == {"not fetched from a URL with GET or HEAD": 2}
 
 
