@@ -47,12 +47,14 @@ class _KnownPage(NamedTuple):
     robots: str | None
     canonical: str | None
     urls: list[str]  # of the pages merged into it
-    job: Job
+    job: Job | None  # None: nothing is merged
     own: set[str]  # ids of its URLs
 
     @property
     def is_well(self) -> bool:
         """Whether its document went to the sinks, and none has refused it; nor was it dropped with its partition."""
+        if self.job is None:
+            return True
         entry = self.job.entry
         return self.job.written and self.job.error is None and not entry.is_set_aside and entry.live
 
@@ -65,7 +67,7 @@ class PageTexts:
         self._drops_noindex = drops_noindex
         self._merges = merges
         self._first: BoundedDict[tuple[str | None, str | None, str], str] = BoundedDict(_MOST_TEXTS)
-        self._pages: BoundedDict[str, _KnownPage] = BoundedDict(_MOST_PAGES)
+        self._pages: BoundedDict[str, _KnownPage | None] = BoundedDict(_MOST_PAGES)  # None: it has failed
         # canonical pages that did not come, and who has asked for each: with that it is dropped
         self._missed: BoundedDict[str, SeedInFlight] = BoundedDict(_MOST_PAGES)
 
@@ -154,21 +156,24 @@ class PageTexts:
         which was fetched well here before. A seed has a document under its own `url_id` always. `stored`
         knows `additional_urls`, from which those of earlier processes are taken.
         """
-        if result.description is not None or not self._may_merge(result):
+        if result.description is not None or not self._is_compared(result):
             self.forget(job)
             return None
         own, points_to = _ids(result, job)
         known = self._pages.get(points_to) if points_to else None
-        reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
-        if known is not None and not reason:
+        if not self._merges:
+            reason = _why_not(result, known, own, None) if points_to in self._pages else ""
+        else:
+            reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
+        if self._merges and known is not None and not reason:
             if not await _has_earlier_urls(known, stored):
                 reason = "its stored document could not be read"
             elif not (reason := _why_not(result, known, own, job)):  # of what has come of it meanwhile
                 self._is_no_first(result, job)
                 return _as_canonical(result, known)
-        self._remember(result, own, points_to, job)
-        if points_to:
-            result.add_note(f"canonical not merged: {reason}")
+        self._remember(result, own, points_to, job if self._merges else None)
+        if points_to and reason:
+            result.add_note(f"canonical {'not merged' if self._merges else 'doubtful'}: {reason}")
         return None
 
     def again(self, result: Result, request: Request, job: Job, crawler: Crawler) -> Request | None:
@@ -177,12 +182,14 @@ class PageTexts:
         Once: a canonical page that has not come by then is waited for by no other page.
         """
         own, points_to = _ids(result, job)
-        if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
+        is_of_many = self._merges and self._is_compared(result) and result.text_hash is not None
+        if points_to is None or not is_of_many or is_page_of_seed(job):
             return None
         known, spilled = self._pages.get(points_to), job.seed.spilled
         if not _why_not(result, known, own, job):
             self._is_no_first(result, job)
-        was_here = known is not None and (known.job.written or known.job.error is not None) and known.job.entry.live
+        came = None if known is None else known.job
+        was_here = came is not None and (came.written or came.error is not None) and came.entry.live
         if was_here or ((missed := self._missed.get(points_to)) is not None and missed.live):
             return None
         if _never_comes(points_to, result.canonical or "", job, crawler):
@@ -202,17 +209,19 @@ class PageTexts:
         if self._first.get(of_text) == result.url_id:
             del self._first[of_text]
 
-    def _may_merge(self, result: Result) -> bool:
-        return self._merges and result.method == "GET" and 200 <= (result.status or 0) < 300
+    def _is_compared(self, result: Result) -> bool:
+        has_text = self._merges or result.text_hash is not None
+        return has_text and result.method == "GET" and 200 <= (result.status or 0) < 300
 
     def forget(self, job: Job) -> None:
         """Of a page that is fetched again: nothing is merged into what it was."""
-        known = self._pages.get(id_of_page(job.url, job.seed.page_scope))  # a seed may name another url_id
-        for one in () if known is None else known.own:
+        page = id_of_page(job.url, job.seed.page_scope)  # a seed may name another url_id
+        known = self._pages.get(page)
+        for one in {page} if known is None else known.own:
             if self._pages.get(one) is known:
-                del self._pages[one]
+                self._pages[one] = None
 
-    def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
+    def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job | None) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
         known = _KnownPage(result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job, own)
@@ -235,7 +244,7 @@ def _never_comes(points_to: str, canonical: str, job: Job, crawler: Crawler) -> 
     return completion is None or not completion.ledger.is_asked_for(canonical, points_to)
 
 
-def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:
+def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job | None) -> str:
     if known is None or not known.is_well:
         return "it was not fetched well here before this page"
     if known.canonical is not None:

@@ -504,6 +504,31 @@ def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path:
     assert "outside of the link scope" in notes["/far"]
 
 
+def test_loops_and_lies_about_pages_that_were_fetched_before_are_notes(tmp_path: Path) -> None:
+    """Where nothing is merged, too. What is not known here is not asked for."""
+    named = {
+        "/x": "/y",
+        "/y": "/x",
+        "/other": "/x",
+        "/same": "/hub",
+        "/page": "/hub",
+        "/gone": "/404",
+        "/far": "/far/away",
+    }
+    serve("/hub", WORDS + "".join(f"<a href={path}></a>" for path in ("/404", *named)))
+    ANSWERS["/404"] = lambda request: page(request, "", status=404)
+    for path, canonical in named.items():
+        serve(path, f"<link rel=canonical href={canonical}>{WORDS}{path if path == '/page' else ''}")
+    found = by_path(run(tmp_path, seed("/hub"), CONCURRENT_REQUESTS=1))
+    assert found.keys() == {"/hub", "/404", *named}
+    assert {path: found[path]["page_notes"] for path in named if found[path]["page_notes"]} == {
+        "/y": "canonical doubtful: the two name each other",
+        "/other": "canonical doubtful: it names another page itself",
+        "/page": "canonical doubtful: its text is another",
+        "/gone": "canonical doubtful: it was not fetched well here before this page",
+    }
+
+
 def test_a_link_that_was_spilled_is_merged_and_its_seed_is_complete(tmp_path: Path) -> None:
     serve("/a", f"{CANONICAL}<a href=/b></a>")
     serve("/b", CANONICAL)
