@@ -87,6 +87,13 @@ def test_pages_of_odd_links_hold_up_nothing(thousand: int, tmp_path: Path) -> No
 
 ENTITIES = b"".join(b'<!ENTITY b%d "%s">' % (n + 1, b"&b%d;" % n * 10) for n in range(9))
 LD = b'<title>x</title><script type="application/ld+json">'
+STATE = b'<script>var state = {"x": "1"}</script>'
+FEED = b'{"version": "https://jsonfeed.org/version/1", "items": ['
+ATOM = b"<feed xml:base='/no/'><entry><link href='1'/></entry><entry "
+SOURCE = """
+match: {hosts: [127.0.0.1], urls: [/source-]}
+items: [{fields: {name: {jsonld: "[0].name"}, state: {script: "state.x", required: true}}}]
+"""
 BODIES = {  # and what their result says: part of a note, or of the reason of a failure
     "nested": (b"<div>" * 200_000 + b"x", ""),
     "attributes": (
@@ -107,6 +114,36 @@ BODIES = {  # and what their result says: part of a note, or of the reason of a 
     "entries": (gzip.compress(b"<urlset>" + b"<url><loc>/no</loc></url>" * 50_001), "up to 50000 entries: it has more"),
     "cut": (gzip.compress(b"<urlset><url><loc>/last</loc></url>" + bytes(range(256)) * 100)[:-20], "gzip is broken"),
     "members": (gzip.compress(b"<urlset>") + gzip.compress(b"") * 100_000, "more than 1000 gzip members"),
+    "feed-deep": (
+        gzip.compress(FEED + b'{"url": "/no"},' + b"[" * 1_000_000),
+        "up to 1 entries: its JSON is nested deeper",
+    ),
+    "feed-signs": (gzip.compress(FEED + b'{"url": "/no"},' + b"," * 2_100_000), "more than 2000000 parts"),
+    "feed-endless": (FEED + b'{"url": "/no"},{"url": "' + b"\\u0041" * 500_000, "up to 1 entries: its JSON ends early"),
+    "feed-broken": (FEED + b'{"url": "\\ud800"},{"url": "/no"}}]', "up to 1 entries: its JSON is broken"),
+    "rss-deep": (gzip.compress(b"<rss><item><link>/no</link></item>" + b"<item>" * 500_000), "nested deeper than 64"),
+    "rss-gaps": (gzip.compress(b"<rss>" + b"<item><link>/no</link></x>" * 200_000), "up to 50000 entries: it has more"),
+    "rss-cdata": (
+        b"<rss><item><link>/no</link></item><item><link><![CDATA[" + b"<a>&b;" * 200_000,
+        "up to 1 entries: ",
+    ),
+    "atom-bases": (ATOM + b"xml:base='%b'><a xml:base='%b'>" % (b"a/" * 4_000, b"b/" * 4_000), "up to 1 entries: "),
+    "atom-tag": (ATOM + b" ".join(b"a%d=''" % n for n in range(50_000)), "a tag of more than 65536 bytes"),
+    "atom-names": (ATOM + b">" + b"".join(b"<a%d/>" % n for n in range(11_000)), "more than 10000 names"),
+    "text-blanks": (
+        gzip.compress(b"http://no.test/\n" + b"\n" * 2_100_000),
+        "up to 1 entries: it has more than 2000000",
+    ),
+    "text-endless": (
+        gzip.compress(b"http://no.test/\nhttp://no.test/" + b"a" * 60_000_000),
+        "more than 52428800 bytes",
+    ),
+    "robots.txt": (
+        b"Sitemap: /named\n" + b"Sitemap: /no\n" * 999 + b"Sitemap: /beyond\n" + b"\rsitemap  " * 99_999,
+        "the first 200000 of",
+    ),
+    "source-deep": (STATE + LD + b'{"name": ' * 100_000, ""),
+    "source-long": (b"<script>" + b"/" * 2_000_001 + b"</script>" + STATE, "state is missing"),
     "laughs": (b"<!DOCTYPE u [%s]><urlset><url><loc>/&b9;</loc></url></urlset>" % ENTITIES, "entities of its own"),
 }
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Type: text/plain\r\nX: "
@@ -115,6 +152,14 @@ HEADS = {
     "fold": (HEAD + b"a\r\n WARC/1.1\r\n\r\nx", ""),
     "nul": (HEAD + b"\0\xff\r\n\r\nx", ""),
     "long": (HEAD + b"a" * 1_000_000 + b"\r\n\r\nx", "longer than 65536 bytes"),
+    "canonical-far": (HEAD + b"a\r\nLink: " + b"<a>;" * 10_000 + b"</no>;rel=canonical\r\n\r\nx", ""),
+    "canonical-quoted": (HEAD + b"a\r\nLink: </no>" + b';a="\\";rel=canonical;b="' * 300 + b"\r\n\r\nx", ""),
+    "canonical-last": (HEAD + b"a\r\n" + b"Link: <a>;a=a\r\n" * 999 + b"Link: </no>;rel=canonical\r\n\r\nx", ""),
+    "robots-words": (HEAD + b"a\r\nX-Robots-Tag: " + b"a," * 30_000 + b"noindex\r\n\r\nx", ""),
+    "robots-lines": (
+        HEAD + b"a" + b"\r\nX-Robots-Tag: noindex, %d" * 1_000 % (*range(1_000),) + b"\r\n\r\nx",
+        "not kept",
+    ),
 }
 
 
@@ -126,17 +171,23 @@ def test_pages_sitemaps_and_heads_have_a_result_that_says_what_is_wrong(tmp_path
     with raw_site({f"/{name}": answer for name, answer in answers.items()}) as site:
         seeds = [{"url": site.url(f"/{name}")} for name in told]
         bad = [{"url": site.url("/\0")}, {"url": site.url("/"), "meta": {"url_id": "a\r\nWARC/1.1"}}]
-        rules = {"SITE_URL_DENY": "/no", "SITE_NOINDEX": "drop_body"}
-        report = crawl(tmp_path, [*seeds, *bad], SITE_TEXT="plain", SITE_SINKS="local,warc", **rules)
+        rules = {"SITE_URL_DENY": "/no", "SITE_NOINDEX": "drop_body", "SITE_SITEMAPS": "robots"}
+        rules |= {"SITE_TEXT": "plain", "SITE_SOURCES_DIR": str(tmp_path / "sources")}
+        (tmp_path / "sources").mkdir()
+        (tmp_path / "sources" / "odd.yaml").write_text(SOURCE)
+        report = crawl(tmp_path, [*seeds, *bad], SITE_SINKS="local,warc", **rules)
     report.check()
     found = {url.rpartition("/")[2]: document for url, document in report.documents.items() if url not in report.good}
-    assert found.keys() == {*told, "last"}
-    for name, (_, said) in told.items():
-        assert said in (text := found[name]["description"] or found[name]["page_notes"] or ""), (name, text)
-        assert said or not text, (name, text)
+    assert found.keys() == {*told, "last", "named"}
+    texts = {name: found[name]["description"] or found[name]["page_notes"] or "" for name in told}
+    odd = {name: texts[name] for name, (_, said) in told.items() if (said or "?") not in (texts[name] or "?")}
+    assert odd == {}
     assert report.dead_letters == len(bad)
-    assert [name for name, document in found.items() if document["robots_meta"]] == ["attributes"]
-    assert found["attributes"]["body"] is None
+    said = {name: document["robots_meta"] for name, document in found.items() if document["robots_meta"]}
+    assert said.pop("robots-lines")[:18] == "noindex, 0, 1, 2, "
+    assert said == {"attributes": "noindex", "robots-words": "a"}  # the last word is beyond what is read of a line
+    assert [name for name, document in found.items() if document["canonical"]] == ["canonical-last"]
+    assert {found[name]["body"] for name in ("attributes", "robots-lines")} == {None}
     assert (len(found["title"]["title"]), found["links"]["links_out"]) == (1_000, 5_000)
     assert found["controls"]["text"].split() == ["x", "y"]  # each of them takes six bytes in JSON
     assert Checker(Namespace(inputs=[*map(str, tmp_path.rglob("*.warc.gz"))], verbose=False)).process_all() == 0
