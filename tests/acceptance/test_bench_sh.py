@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -30,13 +31,13 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Few pages, half of them found by links: both crawlers do the whole work, and are compared."""
-    options = "--quick --pages 400 --workload links --peers ours,stock --json race.json"
+    """Few pages, half of them found by links: all crawlers do the whole work, and are compared."""
+    options = "--quick --pages 400 --workload links --peers ours,warc,stock --json race.json"
     finished = bench(tmp_path, *options.split())
     assert finished.returncode == 0, finished.stderr
-    rows = [line.split() for line in finished.stdout.splitlines() if line.startswith("links ")]
-    assert [row[1] for row in rows] == ["site_spider", "Scrapy"]
-    assert rows[1][4] == "1.00"  # times the economy of stock Scrapy
+    rows = [re.split("  +", line) for line in finished.stdout.splitlines() if line.startswith("links ")]
+    assert [row[1] for row in rows] == ["site_spider", "site_spider with warc", "Scrapy"]
+    assert rows[2][4] == "1.00"  # times the economy of stock Scrapy
     runs = {run["crawler"]: run for run in json.loads((tmp_path / "race.json").read_text())["runs"]}
     assert float(rows[0][4]) == pytest.approx(runs["stock"]["cpu_us"] / runs["ours"]["cpu_us"], abs=0.01)
     assert still_running(tmp_path) == []
