@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from site_spider.service import config as parts
 from tests.adapters.raw_server import Asked, answering
 from tests.adapters.warc.test_sink import ROOT, assert_valid, files, written
-from tests.in_process.engine import lag, produce, settings_for
+from tests.hostile.test_framing import PLAIN
+from tests.in_process.engine import crawl, lag, produce, settings_for
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 PACKED = gzip.compress(b"<p>Gr\xfc\xdfe" * 400, mtime=0)
@@ -141,3 +142,30 @@ def assert_repeats(folder: Path) -> None:
     silent, well = (json.loads(written(folder, "metadata", key)[0].block) for key in ("/silent/1", "/page/7"))
     assert (silent["status"], bool(silent["description"])) == (None, True)
     assert (well["status"], "body" in well) == (200, False)
+
+
+def test_a_check_that_finds_a_page_unchanged_is_a_revisit(tmp_path: Path) -> None:
+    """As the site says, or by the payload; a page that has changed is a response again."""
+    bodies = {"/tagged": b"as ever", "/same": b"as ever"}
+
+    def answer(asked: Asked) -> bytes:
+        if asked.headers.get("if-none-match") == "x":
+            return HEAD.replace(b"200 OK", b"304 Not Modified") + b"\r\n"
+        return page(b"ETag: x\r\n" if asked.path == "/tagged" else b"", bodies[asked.path])
+
+    settings = {"SITE_SINKS": "local,warc", "SITE_ALLOW_PRIVATE_HOSTS": True}
+    settings["DOWNLOAD_HANDLERS"] = {"http": PLAIN, "https": PLAIN}
+    with answering(answer) as address:
+        for bodies["/changes"] in (b"old", b"new"):
+            seeds = [{"url": address + path, "if_changed": True, "meta": {"url_id": path}} for path in bodies]
+            assert crawl(tmp_path, seeds, **settings).exit_code == 0
+    assert_valid(tmp_path)
+    first = {one.key: one for one in written(tmp_path, "response")}
+    revisits = {one.key: one.headers for one in written(tmp_path, "revisit")}
+    assert {path: said["WARC-Profile"].rpartition("/")[2] for path, said in revisits.items()} == {
+        "/tagged": "server-not-modified",
+        "/same": "identical-payload-digest",
+    }
+    for path, said in revisits.items():
+        assert said["WARC-Refers-To"] == first[path].headers["WARC-Record-ID"]
+    assert sorted(one.payload for one in written(tmp_path, "response", "/changes")) == [b"new", b"old"]
