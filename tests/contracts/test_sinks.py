@@ -410,6 +410,18 @@ def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
     assert found(case, fields={"task_id": "t", "spider": "other"}) == {}
 
 
+@with_a_reader
+def test_items_are_known_by_their_ids(case: SinkCase) -> None:
+    """As those of `item_id`, which lists that grow are compared by; their values are as they were written."""
+    records = [item(n, {"item_id": name, "language": ["en"], "url_id": "mine"}) for n, name in enumerate(["a", "b/ü"])]
+    written(OnDemand(case.new_for_items()), records)
+    with closing(case.new_reader_of_items()) as reader:
+        known = reader.known(["a", "b/ü", "c"], ["_page", "language"])
+    assert {key: (one["_page"]["fetched_at"], one["language"]) for key, one in known.items()} == {
+        one.key: (one.document["_page"]["fetched_at"], ["en"]) for one in records
+    }
+
+
 @with_names
 def test_one_place_for_results_and_items_is_refused(case: SinkCase) -> None:
     """They would overwrite each other, or share a mapping. That two topics are one is said with all topics."""

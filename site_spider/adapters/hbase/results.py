@@ -56,7 +56,8 @@ class HBaseResults:
         """These fields of documents. Raises SinkUnavailable, and ConfigError with reversed_host keys."""
         keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
-        return {keys[key]: self._layout.document(key, cells) for key, cells in self._rows_of(list(keys), columns)}
+        rows = self._rows_of(list(keys), columns)
+        return {keys[key]: self._layout.document(key, cells, of_item=self._of_items) for key, cells in rows}
 
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
