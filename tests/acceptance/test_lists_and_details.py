@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,13 +21,14 @@ from tools.deployment.deployment import Deployment, Run, wait_until
 
 pytestmark = pytest.mark.servers
 
-PRODUCTS, SIZE = 60, 10
+PRODUCTS, SIZE, NEW = 60, 20, 5
 KILLED_AT = {"lists": 3, "details": 25, "comments": 12}  # the request that its process does not outlive
 
 
 class Pages:
     """Lists of products, of which those with an even number have comments."""
 
+    listed: ClassVar[list[int]] = [*range(PRODUCTS)]
     asked: ClassVar[list[str]] = []
     answered: ClassVar[set[str]] = set()
     early: ClassVar[list[str]] = []  # comments before their detail
@@ -46,9 +48,9 @@ class Pages:
         at = urlsplit(path)
         number = int(at.query or at.path.rpartition("/")[2] or 0)
         if at.path == "/":
-            shown = range(number * SIZE, (number + 1) * SIZE)
+            shown, end = self.listed[number * SIZE :][:SIZE], (number + 1) * SIZE
             links = "".join(f'<p class=product><a href="/product/{n}">p</a></p>' for n in shown)
-            more = f'<a class=next href="/?{number + 1}">next</a>' if shown[-1] + 1 < PRODUCTS else ""
+            more = f'<a class=next href="/?{number + 1}">next</a>' if end < len(self.listed) else ""
             return (links + more).encode()
         if at.path.startswith("/product/"):
             comments = f'<a class=comments href="/comments/{number}">c</a>' if number % 2 == 0 else ""
@@ -88,8 +90,15 @@ def stages(tmp_path: Path, kafka_brokers: str) -> Iterator[dict[str, Deployment]
         yield found
 
 
-def test_lists_details_and_comments_are_three_services(stages: dict[str, Deployment], url: str) -> None:
-    """Each is killed in the middle; then one product is fetched again, with its comments."""
+def make_old(store: Path) -> None:
+    """What is stored counts as known a minute later, for which nobody waits."""
+    with closing(sqlite3.connect(store, timeout=300)) as connection, connection:
+        long_ago = "2026-01-01T00:00:00.000+00:00"
+        connection.execute("UPDATE results SET document = json_set(document, '$.fetched_at', ?)", [long_ago])
+
+
+def test_lists_details_and_comments_are_three_services(stages: dict[str, Deployment], url: str, tmp_path: Path) -> None:
+    """Each is killed in the middle; then one product is fetched again, with its comments, and the list is."""
 
     def start(name: str) -> Run:
         return stages[name].start("-t", stages[name].topic, "-g", stages[name].group)
@@ -123,4 +132,13 @@ def test_lists_details_and_comments_are_three_services(stages: dict[str, Deploym
     assert Pages.asked == ["/product/8", "/comments/8"]
     assert len(stages["lists"].documents()) == len(stored) + 2  # of the new task
     assert stages["lists"].items().keys() == items
+    Pages.asked.clear()
+    Pages.listed[:0] = range(PRODUCTS, PRODUCTS + NEW)
+    make_old(tmp_path / "data" / "results.sqlite")
+    seed("lists", "/")
+    wait_until(lambda: "/?1" in Pages.asked, 300, "the second page")
+    wait()
+    new = {f"/{kind}/{n}" for kind, step in (("product", 1), ("comments", 2)) for n in Pages.listed[:NEW:step]}
+    assert {path for path in Pages.asked if stage_of(path) == "lists"} == {"/", "/?1"}
+    assert {*Pages.asked} >= new
     assert [stage.dead_letters() for stage in stages.values()] == [[], [], []]
