@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socketserver
+import ssl
 import threading
-from collections.abc import Callable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
+from scrapy import Request
+from scrapy.http import Response
 
 from site_spider import signed_post
+from site_spider.contracts.sink import Record, Verdict
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.redaction import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.adapters.raw_server import answering, said
-from tests.in_process.engine import crawl
+from tests.in_process.engine import ANSWERS, crawl, page
+from tests.in_process.scripted_sink import ScriptedSink
 from tests.project_settings import ours as settings
 from tests.tasks.test_end_in_crawl import KEY, Receiver, receiver, signature
+from tools.site.certificate import tls_for
 
 __all__ = ["receiver"]
 
@@ -61,6 +71,56 @@ def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
         SITE_ALLOW_PRIVATE_HOSTS=False,
     )
     assert (receiver.requests, found.exit_code, len(found.documents)) == ([], 0, 1)
+
+
+class Item(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield {"n": 1}
+
+
+class AwaySink(ScriptedSink):
+    """Until that is told."""
+
+    told: ClassVar[list[tuple[str, str]]] = []
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        self.away = ("sink scripted", "begins") not in self.told
+        return await super().write(records)
+
+
+def test_a_crawl_tells_that_it_stands_has_no_items_and_a_sink_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is answered when a notice has said that nothing goes on; then its result cannot be written."""
+    told: list[tuple[str, str]] = []
+
+    def post(_url: str, _secret: bytes, _may_reach: Any, said: Mapping[str, Any]) -> str:
+        told.append((said["trouble"], said["event"]))
+        return ""
+
+    async def answer(request: Request) -> Response:
+        while ("stands", "begins") not in told:
+            await asyncio.sleep(5)
+        return page(request)
+
+    for name, value in {"_post": post, "_AWAY_SECONDS": 60.0, "_STANDS_SECONDS": 60.0}.items():
+        monkeypatch.setattr(notices, name, value)
+    monkeypatch.setattr(AwaySink, "told", told)
+    monkeypatch.setitem(ANSWERS, "/", answer)
+    troubles = ["no items", "stands", "sink scripted"]
+    found = crawl(
+        tmp_path,
+        [SEED],
+        Item,
+        until=lambda crawler: len(told) >= 6 and crawler.stats.get_value("seeds/completed_with_result") == 1,
+        SITE_NOTIFY_URL="https://hook.test/",
+        SITE_NOTIFY_NO_ITEMS_SECONDS=40,
+        SITE_SINKS="scripted,local",
+        SITE_SINK_CLASSES={"scripted": f"{__name__}.AwaySink", "local": "site_spider.adapters.local.results.LocalSink"},
+    )
+    assert [trouble for trouble, event in told if event == "begins"] == troubles
+    assert sorted(trouble for trouble, event in told if event == "is over") == sorted(troubles)
+    assert (found.exit_code, found.lag, len(found.documents), len(found.items)) == (0, 0, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -105,42 +165,87 @@ def test_without_a_url_nobody_looks() -> None:
 
 class Mail(socketserver.StreamRequestHandler):
     lines: list[bytes]
+    tls: ssl.SSLContext
 
     def handle(self) -> None:
         self.wfile.write(b"220 here\r\n")
-        is_data = False
-        for line in self.rfile:
+        is_data, answers = (
+            False,
+            {b"DATA": b"354 go on", b"QUIT": b"221 bye", b"STAR": b"220 begin", b"AUTH": b"235 in"},
+        )
+        answers[b"EHLO"] = b"250-here\r\n250-STARTTLS\r\n250 AUTH PLAIN"
+        while line := self.rfile.readline():
             self.lines.append(line)
             if is_data and line != b".\r\n":
                 continue
-            is_data = line.upper().startswith(b"DATA")
-            is_end = line.upper().startswith(b"QUIT")
-            well = b"550 nobody here\r\n" if b"<nobody@" in line else b"250 well\r\n"
-            self.wfile.write(b"354 go on\r\n" if is_data else b"221 bye\r\n" if is_end else well)
-            if is_end:
+            command = line[:4].upper()
+            is_data = command == b"DATA"
+            well = b"550 nobody here" if b"<nobody@" in line else b"250 well"
+            self.wfile.write(answers.get(command, well) + b"\r\n")
+            if command == b"STAR":
+                self.request = self.tls.wrap_socket(self.request, server_side=True)
+                self.setup()
+            if command == b"QUIT":
                 return
 
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()  # in TLS another one than its server closes
 
-def test_mail_goes_by_the_settings_of_scrapy(caplog: pytest.LogCaptureFixture) -> None:
+
+@contextmanager
+def mailing(folder: Path, *, is_tls: bool) -> Iterator[tuple[int, Path]]:
+    """The port of a server, and the file of the authority that it is certified by."""
     Mail.lines = []
-    url = "mailto:a@h.test,b@h.test,nobody@h.test"
+    Mail.tls, trusted = tls_for("127.0.0.1", folder)
     with socketserver.TCPServer(("127.0.0.1", 0), Mail) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # of a client that trusts nobody
+        if is_tls:
+            server.socket = Mail.tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        port = server.server_address[1]
-        send = sender(settings(SITE_NOTIFY_URL=url, MAIL_HOST="127.0.0.1", MAIL_PORT=port), ())
-        assert send is not None
-        said = {"spider": "s", "host_name": "host", "trouble": "memory", "event": "begins", "says": "it is\nfull"}
-        said["at"] = 1_700_000_000.5
-        assert send(said) == ""
+        yield server.server_address[1], trusted
         server.shutdown()
         thread.join()
-    text = b"".join(Mail.lines)
-    assert {b"rcpt to:<a@h.test>\r\n", b"rcpt to:<b@h.test>\r\n"} < {line.lower() for line in Mail.lines}
+
+
+MESSAGE = {"spider": "s", "host_name": "host", "trouble": "memory", "event": "begins", "says": "it is\nfull"}
+MESSAGE |= {"at": 1_700_000_000.5}
+
+
+def sender_of_mail(port: int, url: str = "mailto:a@h.test", **told: Any) -> notices.Send:
+    found = sender(settings(SITE_NOTIFY_URL=url, MAIL_HOST="127.0.0.1", MAIL_PORT=port, **told), ())
+    assert found is not None
+    return found
+
+
+def test_mail_goes_by_the_settings_of_scrapy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with mailing(tmp_path, is_tls=False) as (port, _):
+        send = sender_of_mail(port, "mailto:a@h.test,b@h.test,nobody@h.test", MAIL_FROM="crawler@h.test")
+        assert send(MESSAGE) == ""
+    text, lines = b"".join(Mail.lines), {line.lower() for line in Mail.lines}
+    assert {b"rcpt to:<a@h.test>\r\n", b"rcpt to:<b@h.test>\r\n", b"from: crawler@h.test\r\n"} < lines
+    assert any(line.startswith(b"mail from:<crawler@h.test>") for line in lines)
     assert b"Subject: s on host: memory begins" in text
     assert b"Date: Tue, 14 Nov 2023 22:13:20 -0000" in text
     assert "not to these addresses of SITE_NOTIFY_URL: {'nobody@h.test': (550, b'nobody here')}" in caplog.text
-    assert send(said).startswith("ConnectionRefusedError")
+    assert send(MESSAGE).startswith("ConnectionRefusedError")
+
+
+@pytest.mark.parametrize("way", ["MAIL_TLS", "MAIL_SSL"])
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_password_for_mail_goes_by_tls_to_a_server_that_is_trusted(
+    way: str, is_trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mailing(tmp_path, is_tls=way == "MAIL_SSL") as (port, trusted):
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted) if is_trusted else os.devnull)
+        answer = sender_of_mail(port, MAIL_USER="us", MAIL_PASS="s3cret", **{way: True})(MESSAGE)
+    logins = [line for line in Mail.lines if line.startswith(b"AUTH")]
+    if is_trusted:
+        assert (answer, logins) == ("", [b"AUTH PLAIN " + b64encode(b"\0us\0s3cret") + b"\r\n"])
+        assert [line for line in Mail.lines if line.startswith(b"Subject")]
+    else:
+        assert (answer.partition(":")[0], logins) == ("SSLCertVerificationError", [])
 
 
 class Clock:
