@@ -9,7 +9,6 @@ import subprocess
 import sys
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scrapy.crawler import Crawler
@@ -21,6 +20,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.service import config as parts
 from site_spider.service import supervisor
 from site_spider.service.stop import IdleClose
+from tests.acceptance.supervision import SCRIPT, own_control_files
 from tests.in_process.engine import crawl, produce, settings_for
 
 SEED = {"url": "http://a.test/", "meta": {"NotExtract": True}}
@@ -110,20 +110,6 @@ def test_seeds_that_a_slow_poll_brings_are_crawled(tmp_path: Path, monkeypatch: 
     assert (found.lag, found.seeds["completed"], found.stats["finish_reason"]) == (0, 1, "idle")
 
 
-def supervise(
-    *program: str, processes: int = 1, options: tuple[str, ...] = (), **more: Any
-) -> subprocess.CompletedProcess[str]:
-    words = [f"--program={word}" for word in program]
-    return subprocess.run(
-        [sys.executable, supervisor.__file__, *words, f"--processes={processes}", "--", *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        **more,
-    )
-
-
 def test_the_supervisor_does_not_start_it_again(tmp_path: Path) -> None:
     """But one that ends with another code."""
     program = f"""
@@ -137,22 +123,27 @@ if starts == 2:
 if starts == 3:
     raise SystemExit(int(os.environ["CRAWL_SPIDER_IDLE_CODE"]))
 """
-    done = supervise(sys.executable, "-c", program, processes=2)
+    words = [f"--program={word}" for word in (sys.executable, "-c", program)]
+    command = [sys.executable, supervisor.__file__, *words, "--processes=2", "--"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert [(tmp_path / slot).read_text() for slot in "12"] == ["xxx", "xxx"]
     assert done.stderr.count("there was no seed for SITE_IDLE_CLOSE_SECONDS") == 2
 
 
-def test_a_real_process_crawls_what_is_there_and_is_done(tmp_path: Path) -> None:
+def test_a_real_script_crawls_what_is_there_and_is_done(tmp_path: Path) -> None:
     settings: Settings = settings_for(tmp_path)
     log = parts.seed_log(settings)
     produce(log, "seeds", [{"url": "http://127.0.0.1:9/", "meta": {"url_id": "1"}}])
     log.close()
     own = {"SITE_DATA_DIR": str(tmp_path), "SITE_KAFKA_BROKERS": "", "SITE_IDLE_CLOSE_SECONDS": "1"}
     more = {"RETRY_TIMES": "0", "SITE_SINKS": "local", "SITE_ALLOW_PRIVATE_HOSTS": "true"}
-    done = supervise(sys.executable, "-m", "scrapy", env={**os.environ, **own, **more})
+    environment = {**os.environ, **own_control_files(tmp_path), **own, **more}
+    script = [SCRIPT, "-v", sys.prefix]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "No seed for SITE_IDLE_CLOSE_SECONDS=1" in done.stderr
+    assert done.stderr.count("No seed for SITE_IDLE_CLOSE_SECONDS=1") == 1
+    assert done.stderr.count("process 1 has ended: there was no seed for SITE_IDLE_CLOSE_SECONDS") == 1
     reader = parts.reader(settings)
     assert "ConnectionRefused" in json.dumps(reader.get("1"))
     reader.close()
