@@ -49,7 +49,7 @@ _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
 _FACTS = (
     *recrawl.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
-    "unchanged", "robots_meta", "page_notes", "description",
+    "unchanged", "robots_meta", "page_notes", "description", "text_hash", "duplicate_of",
 )  # fmt: skip
 NOT_KEPT = "body and text are not kept: SITE_NOINDEX=drop_body"  # in page_notes
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}

@@ -405,6 +405,8 @@ class SeedSpider(Spider):
         else:
             describe_check(result, response)
             result.response_size = len(response.body) or None  # that of the stored one, if it came again
+            if self.page_texts is not None and job is not None:
+                self.page_texts.recall(result, response.request.meta[meta_keys.CHECKED].known, job.seed.page_scope)
         return [*given_by(self, result, job), *self._robots_of_hosts(job, response.url)]
 
     async def _result_for_body(self, result: Result, response: Response, job: Job | None, anchor: str) -> Result:

@@ -121,6 +121,11 @@ class PageTexts:
             self._first[key] = first = result.url_id
         return None if first == result.url_id else first
 
+    def recall(self, result: Result, known: Mapping[str, Any], scope: str | None) -> None:
+        """Take what is stored of the text of a page that is unchanged for that of the page."""
+        if isinstance(text_hash := known.get("text_hash"), str):
+            self._first.setdefault((scope, result.host, text_hash), known.get("duplicate_of") or result.url_id)
+
     def fill_failed(self, result: Result) -> bool:
         """Of a page whose callback failed: nothing can be waited for, so it may say noindex, and is not kept: False."""
         if self._drops_noindex:

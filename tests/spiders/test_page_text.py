@@ -268,6 +268,15 @@ def test_the_second_page_with_a_text_is_a_duplicate(tmp_path: Path, follows: boo
     assert ("/c" in found) is follows
 
 
+def test_a_duplicate_is_one_for_the_next_process_as_well_if_the_first_page_is_unchanged(tmp_path: Path) -> None:
+    serve("/a", f"<p>{WORDS}", ETag='"a"')
+    seeds = [{**seed(path), "if_changed": True} for path in ("/a", "/b")]
+    for mark_up in ("<p>", "<b>"):
+        serve("/b", f"{mark_up}{WORDS}")
+        found = by_path(run(tmp_path, *seeds, CONCURRENT_REQUESTS=1))
+        assert [found[path]["duplicate_of"] for path in ("/a", "/b")] == [None, found["/a"]["url_id"]]
+
+
 CANONICAL = f"<link rel=canonical href=/a>{WORDS}"
 
 
