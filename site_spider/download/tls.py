@@ -297,9 +297,9 @@ class TlsStream:
         """Of so many records; one more question would only be an error."""
         pieces = []
         try:
-            for _ in range(ended):
+            for left in reversed(range(ended)):
                 pieces.append(read(self._connection))
-                if not has_unread(self._connection):
+                if not (left and has_unread(self._connection)):
                     break
         except SSL.WantReadError:
             pass

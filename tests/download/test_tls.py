@@ -21,6 +21,7 @@ from scrapy.settings import Settings
 from site_spider import runtime
 from site_spider.download import tls
 from site_spider.download.tls import KeptSession, TlsClient, TlsPeer, TlsSessions, TlsStream, tls_context
+from site_spider.engine import openssl
 from tools.site.certificate import Signed, addresses, authority, server_context, signed
 
 ROOT, OTHER_ROOT = authority(), authority("another root")
@@ -343,6 +344,43 @@ def test_a_handshake_may_come_byte_by_byte(context: ssl.SSLContext) -> None:
 
 def test_the_end_of_the_handshake_goes_with_the_request(tmp_path: Path) -> None:
     assert connect(TlsStream(client(), "h.test", 443), context_of(tmp_path)).flights == 2
+
+
+class Counting:
+    """OpenSSL, with the names of the functions that are called."""
+
+    def __init__(self, lib: Any) -> None:
+        self._lib, self._called = lib, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self._called.append(name)
+        return getattr(self._lib, name)
+
+    def taken(self) -> list[str]:
+        called, self._called = self._called, []
+        return called
+
+
+@pytest.mark.parametrize(("page_bytes", "records"), [(1_000, 1), (40_000, 3)])
+def test_a_request_and_a_page_on_a_ready_connection_take_few_records_and_calls(
+    page_bytes: int, records: int, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of OpenSSL: three for a request, two for a page of one record, and two for each further record."""
+    stream = TlsStream(client(), "h.test", 443)
+    server = connect(stream, context)
+    lib = Counting(openssl.lib)
+    monkeypatch.setattr(openssl, "lib", lib)
+    monkeypatch.setattr(SSL, "_lib", lib)
+    request, page = b"GET / HTTP/1.1\r\n" * 30, b"x" * page_bytes
+    sent = stream.encrypt(request)
+    assert tls._TlsRecords().feed(sent) == 1
+    assert lib.taken() == ["SSL_write", "BIO_get_mem_data", "BIO_read"]
+    server.answer(sent)
+    assert server.asked == b"request" + request
+    came = server.says(page)
+    assert tls._TlsRecords().feed(came) == records
+    assert stream.feed(came) == page
+    assert lib.taken() == ["BIO_write", "SSL_read", *["BIO_get_mem_data", "SSL_read"] * (records - 1)]
 
 
 @pytest.mark.parametrize("size", [1, 7, 20_000])
