@@ -566,6 +566,12 @@ def test_each_result_and_item_is_stored_once_and_with_its_seed(tmp_path: Path) -
     assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
 
 
+def test_the_result_of_a_seed_that_comes_alone_is_committed_at_once(tmp_path: Path) -> None:
+    """A transaction that is not full would wait for longer than the test."""
+    crawled = crawl_trees(tmp_path, 1, timeout_seconds=60, SITE_SINK_FLUSH_SECONDS=36_000)
+    assert (crawled.lag, PlayedConsumer.transactions) == (0, 1)
+
+
 def test_the_sink_of_transactions_is_seen_as_others_are(tmp_path: Path) -> None:
     crawl_trees(tmp_path, 1, seeds=[{"url": f"{HOST}/last"}], spider=Snapping)
     kafka, local = Snapping.taken.pop()["sinks"]

@@ -25,6 +25,8 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.pipeline import DocumentForm, Results
 from site_spider.seed.seed import parse_seed
+from tests.adapters.elasticsearch.played import good, settings_for
+from tests.adapters.raw_server import Asked, Said, answering
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.in_process.scripted_sink import ScriptedSink
 
@@ -184,6 +186,21 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_a_seed_that_comes_alone_is_stored_at_once(tmp_path: Path, batches: list[list[str]]) -> None:
     crawl(tmp_path, [{"url": ALONE}], timeout_seconds=600, **PATIENT)
     assert batches == [[ALONE]]
+
+
+def test_a_seed_that_comes_alone_is_in_elasticsearch_at_once(tmp_path: Path, batches: list[list[str]]) -> None:
+    written = []
+
+    def answer(asked: Asked) -> Said:
+        if "_bulk" in asked.path:
+            written.append(asked.ids)
+        return good(asked)
+
+    with answering(answer) as address:
+        settings = settings_for(address) | PATIENT | {"SITE_SINKS": "local,elasticsearch", "SITE_STATS_TO": ""}
+        crawl(tmp_path, [{"url": ALONE, "meta": {"url_id": "a"}}], timeout_seconds=600, **settings)
+    assert batches == [[ALONE]]
+    assert [ids for ids in written if "a" in ids] == [["a"]]
 
 
 def test_the_last_of_a_tree_sends_all(tmp_path: Path, batches: list[list[str]]) -> None:
