@@ -108,8 +108,11 @@ def test_a_text_that_is_not_utf8_is_refused_unless_it_names_a_file() -> None:
 
 def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
     """Those that are gone with what to do instead, and a name like no other all the same."""
-    said = refusal({"SITE_SPILL_KEYS": "s3cret", "SITE_TRACE_EVERY": "0"}, SITE_SINK="s3cret", SITE_QQQQQQQQ="x")
+    gone = {"SITE_TRACE_EVERY": "0", "SITE_KAFKA_GROUP_PROTOCOL": "classic"}
+    said = refusal({"SITE_SPILL_KEYS": "s3cret", **gone}, SITE_SINK="s3cret", SITE_QQQQQQQQ="x")
     assert said == (
+        "SITE_KAFKA_GROUP_PROTOCOL is gone: members speak the classic protocol. Remove it, and stop a group of another "
+        "protocol as a whole before the first of these processes starts. "
         "SITE_QQQQQQQQ is not a setting. SITE_SINK is not a setting: did you mean SITE_SINKS? "
         "SITE_SPILL_KEYS is not a setting: did you mean SITE_SPILL_KEY? "
         "SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS. "
