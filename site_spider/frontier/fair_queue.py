@@ -10,8 +10,7 @@ are at least 1, so virtual times only rise, and an entry of a heap is never abov
 correction moves a flow at most MOST_AHEAD / weight before the others (else many slow downloads that end
 together would shut it out for as long: kubernetes#95986).
 
-A flow of which nothing waits is kept while it is ahead of `now`, else it would come back without its
-debt.
+An empty flow that has used more than its share is remembered until the others have caught up.
 """
 
 from __future__ import annotations

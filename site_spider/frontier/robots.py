@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -74,18 +74,6 @@ class Look(NamedTuple, Generic[R]):
     reason: str = ""  # when LATER or UNREACHABLE: why the file could not be fetched
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsLimits:
-    """How long rules count, how long requests wait for them, and how many are kept."""
-
-    count: int = 2000
-    size_bytes: int = 20_000_000  # of the files; what is parsed of them takes several times that
-    age_seconds: float = 86_400.0
-    wait_seconds: float = 60.0
-    first_pause_seconds: float = 2.0
-    longest_pause_seconds: float = 120.0
-
-
 @dataclass(slots=True)
 class _Origin(Generic[R]):
     rules: R | None = None
@@ -98,13 +86,18 @@ class _Origin(Generic[R]):
     reason: str = ""
 
 
+@dataclass(eq=False)
 class RobotsCache(Generic[R]):
-    """The origins; `R` is what rules are."""
+    """The origins; `R` is what rules are. Settings say how long these count, and how long requests wait for them."""
 
-    def __init__(self, limits: RobotsLimits) -> None:
-        self._limits = limits
-        self._origins: OrderedDict[str, _Origin[R]] = OrderedDict()
-        self._size_bytes = 0
+    _most: int  # that are kept
+    _age_seconds: float
+    _wait_seconds: float
+    _first_pause_seconds: float
+    _longest_pause_seconds: float
+    _most_bytes: int = 20_000_000  # of the files; what is parsed of them takes several times that
+    _origins: OrderedDict[str, _Origin[R]] = field(default_factory=OrderedDict)
+    _size_bytes: int = 0
 
     def look(self, name: str, now: float) -> Look[R]:
         """What is known of an origin; on UNKNOWN the caller fetches, and says so with `begin`."""
@@ -132,19 +125,19 @@ class RobotsCache(Generic[R]):
         origin = self._ended(name)
         self._size_bytes += size_bytes - origin.size_bytes
         origin.rules, origin.size_bytes = rules, size_bytes
-        origin.moment = now + self._limits.age_seconds
+        origin.moment = now + self._age_seconds
         origin.attempts, origin.gave_up = 0, False
         self._shrink(name)
 
     def failed(self, name: str, reason: str, now: float, jitter: float, *, may_pass: bool) -> None:
         """The file could not be fetched; `may_pass` when another attempt may find it."""
-        limits, origin = self._limits, self._ended(name)
+        origin = self._ended(name)
         if not origin.attempts:
             origin.failing_since = now
         origin.attempts += 1
         origin.reason = reason
-        pause = pause_seconds(origin.attempts, limits.first_pause_seconds, limits.longest_pause_seconds, jitter)
-        last = origin.failing_since + limits.wait_seconds
+        pause = pause_seconds(origin.attempts, self._first_pause_seconds, self._longest_pause_seconds, jitter)
+        last = origin.failing_since + self._wait_seconds
         origin.gave_up = not may_pass or now >= last
         if origin.gave_up or not pause:  # else what waits would ask again before it is told
             pause = max(pause, _LEAST_PAUSE_SECONDS)
@@ -159,7 +152,7 @@ class RobotsCache(Generic[R]):
 
     def _shrink(self, newest: str) -> None:
         """Forget the oldest; what is being fetched is asked for, and stays, as does the newest."""
-        while len(self._origins) > self._limits.count or self._size_bytes > self._limits.size_bytes:
+        while len(self._origins) > self._most or self._size_bytes > self._most_bytes:
             oldest = next((name for name, origin in self._origins.items() if not origin.is_pending), newest)
             if oldest == newest:
                 return
@@ -265,14 +258,13 @@ class Robots:
         self._crawler = crawler
         settings = crawler.settings
         seconds = partial(options.seconds, settings)
-        limits = RobotsLimits(
-            count=options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
-            age_seconds=seconds("SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS),
-            wait_seconds=seconds("SITE_ROBOTS_WAIT_SECONDS"),
-            first_pause_seconds=seconds("SITE_RETRY_PAUSE_SECONDS"),
-            longest_pause_seconds=seconds("SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+        self._cache: RobotsCache[Rules] = RobotsCache(
+            options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
+            seconds("SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS),
+            seconds("SITE_ROBOTS_WAIT_SECONDS"),
+            seconds("SITE_RETRY_PAUSE_SECONDS"),
+            seconds("SITE_RETRY_LONGEST_PAUSE_SECONDS"),
         )
-        self._cache: RobotsCache[Rules] = RobotsCache(limits)
         self._all_allowed = Rules(None, seconds("SITE_CRAWL_DELAY_MAX_SECONDS"))
         self._parser: type[RobotParser] = load_object(settings["ROBOTSTXT_PARSER"])
         self._own_agent: str | None = settings["ROBOTSTXT_USER_AGENT"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
-from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
@@ -25,8 +25,7 @@ from site_spider.frontier.waiter import Waiter, WaitingLink, as_request
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.intake.suspects import Quarantine
-from site_spider.ledger import completion as lineage
-from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.completion import Completion, Job, adopt, current_job, job_of, origin_of, work_on
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results
@@ -151,37 +150,20 @@ class Pages(Protocol):
         """The first request of a seed is made; it is remembered, not filtered."""
 
 
-class CrawlParts(NamedTuple):
-    """Scrapy's, of this crawl."""
-
-    engine: ExecutionEngine
-    spider: Spider
-    stats: StatsCollector
-
-
+@dataclass(eq=False)
 class Dispatcher:
     """On the event loop's thread only."""
 
-    def __init__(
-        self,
-        crawl: CrawlParts,
-        queues: Queues,
-        completion: Completion,
-        results: Results,
-        dead_letters: DeadLetters,
-        pages: Pages,
-        back_pressure: BackPressure,
-        prepare: Callable[[Request, Job], None],
-    ) -> None:
-        self._crawl = crawl
-        self._count: Callable[[str], None] = crawl.stats.inc_value
-        self._queues = queues
-        self._completion = completion
-        self._results = results
-        self._dead_letters = dead_letters
-        self._pages = pages
-        self._back_pressure = back_pressure
-        self._prepare = prepare
+    _engine: ExecutionEngine
+    _spider: Spider
+    _count: Callable[[str], None]  # in Scrapy's statistics
+    _queues: Queues
+    _completion: Completion
+    _results: Results
+    _dead_letters: DeadLetters
+    _pages: Pages
+    _back_pressure: BackPressure
+    _prepare: Callable[[Request, Job], None]
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -193,15 +175,15 @@ class Dispatcher:
         try:
             return self._enqueue(request)
         except Exception as error:
-            logger.exception("A request could not be queued: %r", request, extra={"spider": self._crawl.spider})
+            logger.exception("A request could not be queued: %r", request, extra={"spider": self._spider})
             self._count("scheduler/failed")
             self._write_lost(request, error)
             return False
 
     def _write_lost(self, request: Request, error: Exception) -> None:
         """What could not be queued gets a failure result of its own."""
-        parent = lineage.current_job()
-        if parent is None or parent.is_over or lineage.job_of(request) is parent:
+        parent = current_job()
+        if parent is None or parent.is_over or job_of(request) is parent:
             return  # of no seed; or another attempt at the page: the job ends without a result, which is seen
         job = Job(request, parent.entry, parent)
         job.error = f"the request could not be queued: {error!r}"
@@ -210,16 +192,16 @@ class Dispatcher:
     def _enqueue(self, request: Request) -> bool:
         if self._completion.knows(request):
             request = request.copy()  # the same object again: its ending could not be told from the first's
-        same_job = lineage.job_of(request)
-        job = lineage.adopt(request, partial(engine_hooks.is_being_scraped, self._crawl.engine))
+        same_job = job_of(request)
+        job = adopt(request, partial(engine_hooks.is_being_scraped, self._engine))
         if job is not None and not job.entry.live:
             self._completion.repeats.broken(job.entry)
             return False  # its seed is another process's now
         is_another_attempt = job is not None and job is same_job
         if not (request.dont_filter or is_another_attempt) and self._pages.request_seen(request):
-            self._pages.log(request, self._crawl.spider)
+            self._pages.log(request, self._spider)
             return False
-        place(request, lineage.origin_of(request), is_new=job is not same_job)
+        place(request, origin_of(request), is_new=job is not same_job)
         is_link = job is not None and not is_another_attempt
         self._queues.put(request, job, is_link=is_link)
         if is_link:
@@ -232,7 +214,7 @@ class Dispatcher:
 
     def next(self) -> Request | None:
         """The request to download next; None when there is none at the moment."""
-        lineage.work_on(None)
+        work_on(None)
         if self._back_pressure.hindrance():
             return None
         if self._back_pressure.may_admit():
@@ -241,7 +223,7 @@ class Dispatcher:
             self._queues.room.withdraw_seeds()
         while (request := self._queues.room.next(self._build)) is not None:
             try:
-                if (job := lineage.job_of(request)) is not None:
+                if (job := job_of(request)) is not None:
                     self._prepare(request, job)
             except Exception as error:  # noqa: BLE001 - of this request alone, and the next one comes
                 self._queues.room.came_back(request)
@@ -250,14 +232,14 @@ class Dispatcher:
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
             break
-        lineage.work_on(request)
+        work_on(request)
         return request
 
     def _end_badly(self, request: Request, error: Exception) -> None:
         """What could not be begun gets a failure result."""
-        logger.error("A request could not be begun: %r", request, exc_info=error, extra={"spider": self._crawl.spider})
+        logger.error("A request could not be begun: %r", request, exc_info=error, extra={"spider": self._spider})
         self._count("scheduler/failed")
-        job = lineage.job_of(request)
+        job = job_of(request)
         if job is not None:
             job.error = f"the request could not be begun: {error!r}"
             self._completion.ended(request)
@@ -270,7 +252,7 @@ class Dispatcher:
 
     def _build_seed(self, waiting: SeedInFlight) -> Request | None:
         try:
-            request, job = seed_request(waiting, self._crawl.spider)
+            request, job = seed_request(waiting, self._spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
             self._dead_letters.set_aside(waiting, f"Scrapy refuses the request: {error}")
             return None
@@ -287,7 +269,7 @@ class Dispatcher:
         try:
             request, job = as_request(link)
         except Exception as error:
-            logger.exception("A link could not be begun: %s", link.url, extra={"spider": self._crawl.spider})
+            logger.exception("A link could not be begun: %s", link.url, extra={"spider": self._spider})
             self._count("scheduler/failed")
             self._dead_letters.give_up(link.parent.entry, f"the link {link.url} could not be begun: {error!r}")
             self._completion.release(link.parent.entry)

@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,8 +36,7 @@ from site_spider.frontier.waiter import (
     size_bytes,
     source_name,
 )
-from site_spider.ledger import completion as lineage
-from site_spider.ledger.completion import Completion, Job, is_first_attempt
+from site_spider.ledger.completion import Completion, Job, is_first_attempt, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
@@ -111,7 +110,7 @@ class TopicPartitions:
                 logger.debug("The partitions of %s are not known now: %s", topic, error)
 
 
-# --- others: what spilling goes by, and who else has to know of a request that leaves --------------------
+# --- interfaces: what is told of a request that leaves, and takes it -------------------------------------
 
 
 @runtime_checkable
@@ -142,15 +141,6 @@ class ParkedTopic(Protocol):
 
         `headers` are those of a seed that moved.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class SpillRules:
-    """What leaves besides what is too much."""
-
-    open_seconds: float  # of a tree, before its links leave
-    tree_pages: int  # that a tree has here, before its links leave
-    all_links: bool
 
 
 # --- writer: writes a request as the message of a seed ---------------------------------------------------
@@ -341,36 +331,25 @@ TRY_AGAIN_SECONDS = 10.0  # with what the topic of parked messages did not take
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
+@dataclass(eq=False)
 class Spill:
     """On the event loop's thread only."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - it stands between all of them
-        self,
-        rules: SpillRules,
-        commits: Commits,
-        writer: SeedWriter,
-        completion: Completion,
-        room: PoliteFrontier,
-        pages: SpilledPages | None,
-        hosts: TopicPartitions | None,
-        count: Callable[[str], None],
-        background: Background,
-        parked: ParkedTopic,
-        tell_place: TellPlace | None,
-    ) -> None:
-        self._tell_place = tell_place
-        self._parked = parked
-        self._background = background
-        self._rules = rules
-        self._commits = commits
-        self._count = count  # in Scrapy's statistics
-        self._writer = writer
-        self._completion = completion
-        self._room = room
-        self._pages = pages
-        self._hosts = hosts  # None: all are this process's
-        self._said: BoundedDict[tuple[str, str], bool] = BoundedDict(1000)  # where a request could not go, and why
-        self._is_sweeping = False  # something that waits may have to leave
+    _open_seconds: float  # of a tree, before its links leave
+    _tree_pages: int  # that a tree has here, before its links leave
+    _all_links: bool
+    _commits: Commits
+    _writer: SeedWriter
+    _completion: Completion
+    _room: PoliteFrontier
+    _pages: SpilledPages | None
+    _hosts: TopicPartitions | None  # None: all are this process's
+    _count: Callable[[str], None]  # in Scrapy's statistics
+    _background: Background
+    _parked: ParkedTopic
+    _tell_place: TellPlace | None
+    _said: BoundedDict[tuple[str, str], bool] = field(default_factory=lambda: BoundedDict(1000))  # what stays, and why
+    _is_sweeping: bool = False  # something that waits may have to leave
 
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
@@ -396,7 +375,7 @@ class Spill:
         return left == 0
 
     def _find_overdue(self) -> bool:
-        before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
+        before, crowded = runtime.monotonic() - self._open_seconds, self._commits.is_crowded
         begun = [entry for entry in self._completion.begun() if not entry.is_overdue]
         late = [entry for entry in begun if crowded or entry.began_at < before]
         for entry in late:
@@ -407,7 +386,7 @@ class Spill:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
                 entry.url,
-                self._rules.open_seconds,
+                self._open_seconds,
                 entry.partition.topic,
             )
         return bool(late)
@@ -420,7 +399,7 @@ class Spill:
             return entry.is_overdue or not self._is_ours(waiter.url, entry)
         if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
-        job = lineage.job_of(waiter)
+        job = job_of(waiter)
         return job is not None and self._leaves(waiter, job, is_link=is_first_attempt(waiter, job))
 
     def _send_or_put_back(self, waiter: Waiter) -> None:
@@ -452,12 +431,12 @@ class Spill:
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""
         entry = job.entry
-        if self._rules.all_links or entry.is_overdue:
+        if self._all_links or entry.is_overdue:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
         deaths = self._completion.ledger.of_partition(entry.partition).suspicion.deaths(entry.offset)
-        return deaths > 0 or entry.pages >= self._rules.tree_pages
+        return deaths > 0 or entry.pages >= self._tree_pages
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)

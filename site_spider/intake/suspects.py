@@ -1,8 +1,8 @@
 """Decides which seeds may not begin at once after a death of the process.
 
 In this order: a culprit (see ledger.metadata) is set aside; a suspect is done alone; a seed that was in
-flight at a death begins with few others (SuspectQueue); and what is polled first of a partition begins when a commit
-has said that this process has it, so that the next owner knows of a death.
+flight at a death begins with few others (SuspectQueue); and the first seeds of a new partition wait for one commit
+that names this process: if it dies, the next owner sees who had them.
 """
 
 from __future__ import annotations

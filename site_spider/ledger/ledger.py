@@ -311,8 +311,7 @@ class Ledger:
         entry.holds += 1
 
     def decide(self, entry: SeedInFlight, outcome: Outcome) -> None:
-        """Say how the seed ends; a dead letter outweighs what was said before or comes later, and after it
-        that it is cancelled.
+        """Say how the seed ends. The strongest outcome wins, whatever the order: dead letter, then cancelled.
 
         Raises LedgerError when the seed is complete.
         """

@@ -240,7 +240,7 @@ def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] |
     return {**document, field: body[:length], "body_truncated": True}
 
 
-# --- Whose a field is that a result has no value for: a producer's value is never replaced by null -------
+# --- Null is written only where the crawler owns the field, never over a producer's value ----------------
 # A stored document has a field MARK: the names of those that our last result had no value for, with commas
 # between them. What has a value all the same is the producer's; what has one and is not among them was
 # written by us. The fields of the contract are always written.

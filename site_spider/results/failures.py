@@ -48,7 +48,7 @@ class TunnelError(Exception, metaclass=_OfTunnels):
 
 
 def name_of(error: BaseException | type[BaseException]) -> str:
-    """As descriptions and settings have it: of the first of its classes that has one of everybody's, else its own."""
+    """The standard name of the nearest base class that has one, else the name of the class itself."""
     kind = error if isinstance(error, type) else type(error)
     return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
 

@@ -8,11 +8,12 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
 from operator import call
 from sys import getsizeof
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from itemadapter import ItemAdapter
 from scrapy import Request, Spider, signals
@@ -60,16 +61,6 @@ _OBJECTS = (dict, list)
 _SAMPLE = 5_000  # characters of it that are looked at
 
 
-class DocumentForm(NamedTuple):
-    """How documents are made; `describe` fills in what a response says."""
-
-    fields: Fields
-    spider: str
-    describe: Callable[[Result, Any], None] | None
-    nulls: Mapping[str, None]  # fields that every result has, if only as null
-    deletes_gone: bool  # documents with gone_at
-
-
 class ResultTally(Protocol):
     """Counts what is written."""
 
@@ -83,28 +74,24 @@ class ResultTally(Protocol):
         """An item is on its way to the sinks."""
 
 
+@dataclass(eq=False)
 class Results(SeedListener):
     """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
 
-    def __init__(
-        self,
-        deliveries: Sequence[Delivery],
-        item_deliveries: Sequence[Delivery],
-        commits: Commits,
-        completion: Completion,
-        dead_letters: DeadLetters,
-        tally: ResultTally,
-        urgent: Sequence[Callable[[], bool]],
-        form: DocumentForm,
-    ) -> None:
-        self._form = form
-        self._names = tuple(form.fields.values())
-        self._deliveries = {"result": deliveries, "item": item_deliveries}
-        self._commits = commits
-        self._tally = tally
-        self._completion = completion
-        self._dead_letters = dead_letters
-        self._urgent = urgent  # reasons, of which one is enough
+    _deliveries: Mapping[str, Sequence[Delivery]]  # of each kind of record
+    _commits: Commits
+    _completion: Completion
+    _dead_letters: DeadLetters
+    _tally: ResultTally
+    _urgent: Sequence[Callable[[], bool]]  # reasons, of which one is enough
+    _fields: Fields
+    _spider: str
+    _describe: Callable[[Result, Any], None] | None  # fills in what a response says
+    _nulls: Mapping[str, None]  # fields that every result has, if only as null
+    _deletes_gone: bool  # documents with gone_at
+
+    def __post_init__(self) -> None:
+        self._names = tuple(self._fields.values())
 
     def submit(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
         """Send one document, which has a `url_id`, to every sink."""
@@ -114,11 +101,11 @@ class Results(SeedListener):
         # nothing was fetched, or somebody made it who does not say
         if not (document.get("fetched_at") or document.get("unchanged")):
             now = runtime.now(UTC).isoformat(timespec="milliseconds")
-            document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
-        if self._form.nulls and is_marked(document) and "body" in document:
-            document = {**self._form.nulls, **document}
+            document = {**document, "fetched_at": now, "spider": document.get("spider") or self._spider}
+        if self._nulls and is_marked(document) and "body" in document:
+            document = {**self._nulls, **document}
         self._tally.page(document, job, is_again=is_again)
-        is_gone = self._form.deletes_gone and document.get("gone_at") is not None
+        is_gone = self._deletes_gone and document.get("gone_at") is not None
         exchanges: Sequence[Exchange] = ()
         if job is not None:
             self._completion.tell("written", job, looked_through(job, document))
@@ -126,7 +113,7 @@ class Results(SeedListener):
                 exchanges = job.exchanges
             elif document.get("additional_urls"):
                 document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
-        document = written(document, self._form.fields)
+        document = written(document, self._fields)
         size_bytes = _size_bytes(document) + sum(one.size_bytes for one in exchanges)
         record = Record(url_id, document, size_bytes, exchanges=exchanges, is_gone=is_gone, names=self._names)
         if job is not None:
@@ -179,8 +166,8 @@ class Results(SeedListener):
         describe_job(result, job)
         if job.answer is None and job.method in ("GET", "HEAD") and job.seed.directives.get("if_changed"):
             result.unchanged = None  # nobody answered this check: what may be stored stays
-        elif job.answer is not None and self._form.describe is not None:
-            self._form.describe(result, job.answer)
+        elif job.answer is not None and self._describe is not None:
+            self._describe(result, job.answer)
         return result
 
     def unwritten(self, job: Job) -> None:

@@ -31,7 +31,7 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import SeedCookies
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier, build_load, build_politeness
-from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
+from site_spider.frontier.scheduler import Dispatcher, Queues
 from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
     LinksInHand,
@@ -61,7 +61,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
-from site_spider.results.pipeline import Callbacks, DocumentForm, Results, Sinks, note_errors
+from site_spider.results.pipeline import Callbacks, Results, Sinks, note_errors
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
@@ -143,9 +143,9 @@ class Parts:
         nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
         deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
         describe = getattr(spider, "describe_answer", None)
-        form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
-        told = counted.pages, urgent, form
-        self.results = results = Results(of_results, of_items, commits, completion, dead_letters, *told)
+        form = result_fields(settings), spider.name, describe, nulls, deletes
+        by_kind = {"result": of_results, "item": of_items}
+        self.results = results = Results(by_kind, commits, completion, dead_letters, counted.pages, urgent, *form)
 
         # tasks
         self.partitions = partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
@@ -202,7 +202,9 @@ class Parts:
         hosts = partitions if config.host_ownership else None
         headers = seed_headers(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
         spill = Spill(
-            config.spill,
+            config.tree_open_seconds,
+            config.tree_pages,
+            config.all_links_leave,
             commits,
             SeedWriter(spider, cookies.for_request, config.spill_keys, headers),
             completion,
@@ -245,7 +247,9 @@ class Parts:
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         begins = lambda request, job: gate.begins(request, job) if gate.tasks else None  # noqa: E731
         self.dispatcher = Dispatcher(
-            CrawlParts(engine, spider, stats),
+            engine,
+            spider,
+            stats.inc_value,
             queues,
             completion,
             results,

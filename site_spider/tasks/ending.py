@@ -434,7 +434,7 @@ def _highest(*of: Mapping[Partition, int]) -> dict[Partition, int]:
 
 
 # --- counting --------------------------------------------------------------------------------------------
-# Counts the seeds of one task in one partition, each once, whoever does it how often.
+# Counts the seeds of one task in one partition. Each is counted once, even if several processes crawl it.
 #
 # Theory of operation. A seed whose work is done has one hold left, ours. A tally that counts it goes to the
 # control log. When that is read back as valid, the hold is released: the seed is complete, and its offset

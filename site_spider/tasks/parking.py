@@ -30,8 +30,7 @@ from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.spill import TRY_AGAIN_SECONDS, Spill, TellPlace
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_begun, is_fenced, seed_entry
 from site_spider.intake.seed_queue import seed_request
-from site_spider.ledger import completion as lineage
-from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.completion import Completion, Job, is_first_attempt, job_of
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.page.url import host_of
@@ -160,7 +159,7 @@ class Leaving:
         request, job = as_begun(waiter, self._completion)
         request.meta.pop(meta_keys.STAYS, None)  # it was not taken elsewhere
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
-        if not self._spill.send(request, job, is_link=lineage.is_first_attempt(request, job)):
+        if not self._spill.send(request, job, is_link=is_first_attempt(request, job)):
             del request.meta[meta_keys.TO_TOPIC]
             request.meta[meta_keys.STAYS] = True
             self._room.put(request)
@@ -248,7 +247,7 @@ def _is_link(waiter: Waiter) -> bool:
     """Also one that has been parked, or sent on."""
     if isinstance(waiter, WaitingLink):
         return True
-    found = waiter.seed if isinstance(waiter, SeedInFlight) else lineage.job_of(waiter)
+    found = waiter.seed if isinstance(waiter, SeedInFlight) else job_of(waiter)
     return found is not None and found.is_link
 
 

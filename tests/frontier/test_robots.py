@@ -25,7 +25,7 @@ from scrapy.http import Response
 from scrapy.robotstxt import RobotParser
 
 from site_spider.download.names import PrivateHostError
-from site_spider.frontier.robots import LARGEST_BYTES, RobotsCache, RobotsLimits, State, bounded
+from site_spider.frontier.robots import LARGEST_BYTES, RobotsCache, State, bounded
 from site_spider.ledger import completion
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -94,9 +94,8 @@ def said(crawled: Crawled) -> dict[str, str | None]:
     return {name: document["description"] for name, document in crawled.documents.items()}
 
 
-LIMITS = RobotsLimits(
-    count=3, size_bytes=1000, age_seconds=1000, wait_seconds=20, first_pause_seconds=2, longest_pause_seconds=50
-)
+MOST, AGE_SECONDS, WAIT_SECONDS = 3, 1000, 20
+LIMITS = MOST, AGE_SECONDS, WAIT_SECONDS, 2, 50, 1000
 ORIGINS = [f"http://h{number}" for number in range(6)]
 origins = st.sampled_from(ORIGINS)
 
@@ -106,7 +105,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache: RobotsCache[str] = RobotsCache(LIMITS)
+        self.cache: RobotsCache[str] = RobotsCache(*LIMITS)
         self.now = 0.0
         self.pending: set[str] = set()
         self.rules: dict[str, tuple[str, float]] = {}  # what was found last, and when
@@ -125,7 +124,7 @@ class Model(RuleBasedStateMachine):
         elif look.state is State.KNOWN:
             assert look.rules == self.rules[origin][0]
         elif look.state is State.LATER:
-            assert self.now < look.until <= self.now + LIMITS.wait_seconds
+            assert self.now < look.until <= self.now + WAIT_SECONDS
             assert look.reason
 
     @precondition(lambda self: self.pending)
@@ -137,7 +136,7 @@ class Model(RuleBasedStateMachine):
         self.cache.found(origin, self.rules[origin][0], size, self.now)
         look = self.cache.look(origin, self.now)
         assert (look.state, look.rules) == (State.KNOWN, self.rules[origin][0])
-        late = self.cache.look(origin, self.now + LIMITS.age_seconds)
+        late = self.cache.look(origin, self.now + AGE_SECONDS)
         assert late.state is State.UNKNOWN
 
     @precondition(lambda self: self.pending)
@@ -153,7 +152,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def it_stays_small(self) -> None:
-        assert len(self.cache._origins) <= LIMITS.count + len(self.pending)
+        assert len(self.cache._origins) <= MOST + len(self.pending)
 
 
 Model.TestCase.settings = settings(stateful_step_count=50)
@@ -161,7 +160,7 @@ test_the_cache_keeps_its_rules_whatever_happens = Model.TestCase
 
 
 def test_a_file_that_cannot_be_fetched_is_tried_again_for_a_time_and_then_all_is_forbidden() -> None:
-    cache: RobotsCache[str] = RobotsCache(LIMITS)
+    cache: RobotsCache[str] = RobotsCache(*LIMITS)
     now, attempts, states = 0.0, [], []
     while now < 200:
         look = cache.look("http://h", now)
@@ -177,7 +176,7 @@ def test_a_file_that_cannot_be_fetched_is_tried_again_for_a_time_and_then_all_is
 
 def test_rules_that_cannot_be_fetched_anew_stay_in_use() -> None:
     """RFC 9309, 2.4; with attempts in between."""
-    cache: RobotsCache[str] = RobotsCache(LIMITS)
+    cache: RobotsCache[str] = RobotsCache(*LIMITS)
     cache.begin("http://h")
     cache.found("http://h", "old", 10, 0.0)
     cache.begin("http://h")
@@ -190,7 +189,7 @@ def test_rules_that_cannot_be_fetched_anew_stay_in_use() -> None:
 
 
 def test_the_one_asked_for_least_recently_is_forgotten_first() -> None:
-    cache: RobotsCache[str] = RobotsCache(LIMITS)
+    cache: RobotsCache[str] = RobotsCache(*LIMITS)
     for name in "abc":
         cache.begin(name)
         cache.found(name, name, 10, 0.0)

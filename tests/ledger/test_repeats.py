@@ -10,9 +10,8 @@ from scrapy import Request
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition, Position
-from site_spider.ledger import completion as lineage
 from site_spider.ledger import ledger as module
-from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.completion import Completion, Job, adopt, job_of, work_on
 from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
 from site_spider.seed.seed import parse_seed
 
@@ -102,9 +101,9 @@ def test_a_request_that_comes_after_the_end_of_work_whose_partition_has_left_bel
     completion.begin(request := Request(seed.url), Job(request, entry))
     completion.lost([P])
     completion.drop(request)
-    lineage.work_on(request)
-    job = lineage.adopt(Request("http://h.test/late"), lambda _request: False)
-    lineage.work_on(None)
+    work_on(request)
+    job = adopt(Request("http://h.test/late"), lambda _request: False)
+    work_on(None)
     assert job is not None
     assert (job.entry, job.entry.live, job.entry.holds) == (entry, False, 0)
 
@@ -123,11 +122,11 @@ def test_a_request_with_the_meta_of_a_seed_that_has_ended_belongs_to_the_one_at_
     ended, at_hand = requests
     meta = {**ended.meta, "retry_times": 1}
     completion.end_as(meta[meta_keys.JOB].entry, Outcome.RESULT)
-    lineage.work_on(at_hand)
-    job = lineage.adopt(Request("http://h.test/leaf", meta=meta), lambda _request: True)
-    lineage.work_on(None)
+    work_on(at_hand)
+    job = adopt(Request("http://h.test/leaf", meta=meta), lambda _request: True)
+    work_on(None)
     assert job is not None
-    assert (job.entry, job.parent) == (entries[1], lineage.job_of(at_hand))
+    assert (job.entry, job.parent) == (entries[1], job_of(at_hand))
 
 
 def test_what_the_group_has_committed_is_remembered_no_more() -> None:

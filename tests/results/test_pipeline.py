@@ -23,7 +23,7 @@ from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.pipeline import DocumentForm, Results
+from site_spider.results.pipeline import Results
 from site_spider.seed.seed import parse_seed
 from tests.adapters.elasticsearch.played import good, settings_for
 from tests.adapters.raw_server import Asked, Said, answering
@@ -72,8 +72,8 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member(("seeds",), "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        told = Counted().pages, (), DocumentForm({}, "trial", None, {}, deletes_gone=False)
-        self.results = Results(deliveries, (), commits, completion, self.letters, *told)
+        told = Counted().pages, (), {}, "trial", None, {}, False
+        self.results = Results({"result": deliveries, "item": ()}, commits, completion, self.letters, *told)
         completion.add(self.results)
         _, self.request, _ = begun(completion)
 
