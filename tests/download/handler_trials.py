@@ -44,14 +44,28 @@ def handler_of(name: str, settings: dict[str, Any]) -> Any:
     return load_object(HANDLERS[name]).from_crawler(crawler)
 
 
+async def turns() -> None:
+    """What has come by loopback is read, and what was closed has heard of it, unless nobody listens."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def listening(serve: Any, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[int]:
-    server = await asyncio.start_server(serve, host, 0, ssl=tls)
+    """Who connected has to be closed before: what serves it ends."""
+    serving: set[Any] = set()
+
+    async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
+        await serve(reader, writer)
+
+    server = await asyncio.start_server(noted, host, 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await asyncio.sleep(0.02)  # what it has begun with ends
+        await asyncio.wait_for(asyncio.gather(*serving, return_exceptions=True), 300)
+        await turns()
 
 
 @asynccontextmanager
@@ -61,7 +75,7 @@ async def handling(name: str, **settings: Any) -> AsyncIterator[Any]:
         yield handler
     finally:
         await handler.close()
-        await asyncio.sleep(0.01)
+        await turns()
 
 
 async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
-from tests.download.handler_trials import download, handler_of, run_with_reactor
+from tests.download.handler_trials import download, handler_of, run_with_reactor, turns
 
 SHORTAGE_SECONDS = 4.0
 TIMEOUT_SECONDS = 3.0  # of a download: the wait for a descriptor does not count
@@ -42,6 +42,7 @@ async def fetch(handler: Any, url: str, method: str) -> Any:
 
 async def main(reactor: Any) -> None:
     PublicHostResolver(reactor, allow_private=True).install_on_reactor()
+    others = asyncio.all_tasks()
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     handler = handler_of("plain", {})
@@ -51,7 +52,9 @@ async def main(reactor: Any) -> None:
     while handler._wires._close_longest_idle():
         pass
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-    await asyncio.sleep(0.1)
+    while asyncio.all_tasks() - others:  # serve what was closed
+        await asyncio.sleep(0)
+    await turns()
     taken, handler._wires.places._usual = take_all(), 0  # 0: they are counted for the first time
     asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
     reactor.nameResolver._known.clear()

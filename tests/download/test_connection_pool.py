@@ -36,7 +36,7 @@ from site_spider.download.names import HostNames, PrivateHostError, PublicHostRe
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job
-from tests.download.handler_trials import certificate, said_by
+from tests.download.handler_trials import certificate, listening, said_by, turns
 from tests.download.raw_answers import Case, RawServer
 
 
@@ -56,15 +56,13 @@ async def wires(
     at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
 ) -> AsyncIterator[tuple[ConnectionPool, int]]:
     """Beside a server that keeps its connections open; its port."""
-    listener = await asyncio.start_server(_until_the_end, at, 0)
     tls = TlsClient(tls_context(Settings()), 1)
     made = ConnectionPool(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
-    try:
-        yield made, listener.sockets[0].getsockname()[1]
-    finally:
-        made.close()
-        listener.close()
-        await asyncio.sleep(0.05)
+    async with listening(_until_the_end, host=at) as port:
+        try:
+            yield made, port
+        finally:
+            made.close()
 
 
 async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
@@ -171,7 +169,7 @@ async def test_a_download_without_a_place_waits_for_one(monkeypatch: pytest.Monk
     for _ in range(4):
         assert await places.take() == 0
     waiting = [asyncio.create_task(places.take()) for _ in range(3)]
-    await asyncio.sleep(0.02)
+    await turns()
     assert places.are_wanted
     now += 1
     waiting[0].cancel()
@@ -278,21 +276,17 @@ async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pyte
     crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
     handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
     server = RawServer(Case(closes=False))
-    sites = {
-        scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
-        for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
-    }
-    for number in range(1, 7):
-        for scheme, site in sites.items():
-            port = site.sockets[0].getsockname()[1]
-            await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
-    assert server.connections == 12
-    assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
-    for handler in handlers.values():
-        await handler.close()
-    for site in sites.values():
-        site.close()
-    await asyncio.sleep(0.01)
+    async with (
+        listening(server.serve, host="0.0.0.0") as plain,
+        listening(server.serve, certificate(tmp_path), "0.0.0.0") as secure,
+    ):
+        for number in range(1, 7):
+            for scheme, port in (("http", plain), ("https", secure)):
+                await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+        assert server.connections == 12
+        assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+        for handler in handlers.values():
+            await handler.close()
 
 
 # --- which blocks of memory a crawl keeps ----------------------------------------------------------------

@@ -67,14 +67,17 @@ def serving(
             ports.append(made.sockets[0].getsockname()[1])
         ready.set()
 
+    async def ended(tasks: set[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def run() -> None:
         loop.run_until_complete(start())
         loop.run_forever()
         for server in servers:
             server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.run_until_complete(ended(asyncio.all_tasks(loop)))
         loop.close()
 
     thread = threading.Thread(target=run)

@@ -72,7 +72,6 @@ async def fetched(proxy: Any, *urls: str, seconds: float = 300, **settings: Any)
         meta = {"proxy": f"http://127.0.0.1:{port}", "download_timeout": seconds}
         headers = {"Proxy-Authorization": SECRET}
         outcomes = [await download(handler, Request(url, headers=headers, meta=meta)) for url in urls]
-    await asyncio.sleep(0.05)
     assert handler._wires.places._taken == 0
     return [
         {key: value.replace(str(port), "PORT") if isinstance(value, str) else value for key, value in outcome.items()}

@@ -354,12 +354,15 @@ def test_what_cannot_be_written_is_written_later(
     for part in (member.consumer, case.producer):
         part._file.close()  # type: ignore[union-attr]
         part._file._busy_seconds = 0.1  # type: ignore[union-attr]
+    written = Mock(side_effect=case.producer._write)  # type: ignore[attr-defined]
+    monkeypatch.setattr(case.producer, "_write", written)
     with trouble(tmp_path):
         late = [case.producer.send(case.topic, b"k", b"x" * 100_000) for _ in range(20)]
         poll_until([member], lambda: caplog.text.count("Trying again") == 2, limit=1)
         with pytest.raises(LogUnavailable, match="SITE_DATA_DIR"):
             member.consumer.commit(first)
-        time.sleep(1.2)  # some tries
+        tries = written.call_count
+        wait_until(lambda: written.call_count > tries + 1)
         assert not any(future.done() for future in late)
     for future in late:
         future.result(300)
