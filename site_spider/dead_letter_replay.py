@@ -55,7 +55,7 @@ def group_of(topic: str) -> str:
 
 
 class PutBack(NamedTuple):
-    """Of one partition: all offsets below `below`, and those in `runs`, which are ascending and disjoint."""
+    """Offsets of one partition: all below `below`, and those in `runs`, which are ascending and disjoint."""
 
     below: int = 0
     runs: tuple[Run, ...] = ()
@@ -127,7 +127,7 @@ class Copies:
 
 
 def _origin(message: Message) -> int | None:
-    """Of the message that was set aside; None when nothing tells.
+    """The origin of the message that was set aside; None when nothing tells.
 
     Where it stood is not enough: a topic that is made anew has the same offsets again.
     """

@@ -88,7 +88,7 @@ def _address(host: str, port: int, may_reach: MayReach) -> str:
 
 
 def _first_line(stream: socket.socket, deadline: float) -> bytes:
-    """Of the answer itself, not of what some servers say before it: 100 Continue, 103 Early Hints."""
+    """The first line of the answer itself, not of interim answers (100 Continue, 103 Early Hints)."""
     answer, read = b"", 0
     while not _FIRST_LINE.match(answer := _BEFORE.sub(b"", answer)) and read < _MOST_BYTES:
         stream.settimeout(_left(deadline))

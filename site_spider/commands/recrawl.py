@@ -228,7 +228,7 @@ class Recrawl:
         return self._reader.exchange(CLAIM, changes) if changes else set()
 
     def _missing(self, doubtful: Sequence[Document]) -> Iterator[Document]:
-        """Of a run that was killed: what the seed log has is marked, the rest is to be produced."""
+        """Mark what a killed run has produced, and return what it has not."""
         claims = {one["url_id"]: claim for one in doubtful if (claim := CheckClaim.read(one)) is not None}
         wanted = {_header(claim.batch, url_id): url_id for url_id, claim in claims.items()}
         since_ms = int(min(claim.at for claim in claims.values()).timestamp() * 1000) - _SKEW_MS

@@ -117,7 +117,7 @@ class Command(SiteCommand):
         return ANY if self.of_items else result_fields(self.options)
 
     def _show_some(self, reader: ResultReader, status: StatusFilter, fields: Fields, opts: argparse.Namespace) -> None:
-        """Those that fit, up to the limit; on stderr, of how many."""
+        """Show documents that fit, up to the limit, and on stderr how many there are."""
         limit = opts.limit or None
         # closed before the reader is, also when whoever reads the output leaves early
         with closing(reader.search(status, fields, limit=limit and limit + 1)) as found:

@@ -253,7 +253,7 @@ class Command(SiteCommand):
             show(f"  {url}")
 
     def _warn(self, task: Task) -> None:
-        """Of what the processes cannot do for it, as far as it is known here."""
+        """Warn of what the processes cannot do for the task, as far as it is known here."""
         path = options.text(self.options, "SITE_SOURCES_DIR")  # empty: the order has been carried out all the same
         folder = SourceFolder(Path(path))
         if task.source is not None and path and not folder.look() and folder.library.lacks(task.source):

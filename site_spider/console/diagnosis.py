@@ -94,7 +94,7 @@ def _pauses(view: View, *, harmless: bool = False) -> Iterator[str]:
 
 
 def _pause_shares(view: View) -> dict[str, float]:
-    """Of the time of all processes in the last ten minutes, the share of each cause."""
+    """The share of each cause in the time of all processes in the last ten minutes."""
     time = sum(step.process_seconds for step in view.of_late())
     return {cause: min(1.0, seconds / time) for cause, seconds in view.counted(PAUSE).items()} if time else {}
 
@@ -207,7 +207,7 @@ def _log_away(view: View) -> Iterator[str]:
 
 
 def _unowned(view: View) -> Iterator[str]:
-    """As the log says, else as far as processes say which partitions they have."""
+    """Partitions without an owner, as the log says, or else as the processes say."""
     log, owned = view.log, {partition for state in view.living for partition in state.partitions}
     if log is None or not (log.partitions and view.lag and view.living and (owned or log.unowned)):
         return

@@ -45,7 +45,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _text(value: object, longest: int = _LONGEST_NAME) -> str:
-    """Of strings, and halves of surrogate pairs, which no page could be encoded with, made visible."""
+    """The text, with halves of surrogate pairs made visible: no page could be encoded with them."""
     if not isinstance(value, str):
         return ""
     return value[:longest].encode("utf-8", "backslashreplace").decode()

@@ -338,7 +338,7 @@ class Handlers:
         return self._see(f"/task?{query}")
 
     async def _ordered(self, verb: str, task_id: str, words: Sequence[str]) -> str:
-        """What became of it; of what takes long, that it is under way."""
+        """What became of an order, or that it is under way."""
 
         is_told_of = pages.is_told_of(self._watch.view(), task_id)
 

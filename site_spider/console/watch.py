@@ -110,7 +110,7 @@ class _Speaker:
 
 
 class _Thinned:
-    """Of each process one message in a while, and its newest; not in order, as partitions are not.
+    """Keeps one message of each process in a while, and its newest; like partitions, in no order.
 
     Beside those that are known so many are heard that spoke first.
     """

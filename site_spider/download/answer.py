@@ -240,7 +240,7 @@ class HttpAnswer:
         return bytes(seen[:end]), end - before
 
     def _odd_end(self, seen: bytes | bytearray, start: int) -> int:
-        """Of a head whose lines end in LF; 0 when it is still to come."""
+        """The end of a head whose lines end in LF; 0 when it is still to come."""
         found = _ODD_END.search(seen, start, self._bytes_left)
         if found is not None:
             if not self._takes_odd:
@@ -332,7 +332,7 @@ class HttpAnswer:
             raise OddAnswer(f"an answer of status {code} says that it has a body")
 
     def _settled(self, lengths: list[bytes], codings: list[bytes], code: int) -> tuple[list[bytes], list[bytes]]:
-        """Of several answers to how long the body is, the one that Scrapy's client takes."""
+        """The one of several lengths or codings that Scrapy's client takes."""
         if self._to_head or code in _NO_BODY:
             return [length for length in lengths[:1] if _LENGTH.fullmatch(length)], []
         if codings:
@@ -400,7 +400,7 @@ def _check_protocol(seen: bytes | bytearray) -> None:
 
 
 def _odd_lines_of(lines: bytes) -> HeaderLines:
-    """Without those that have no colon; a line that begins with a blank goes on with the one before."""
+    """Header lines that have a colon; a line that begins with a blank goes on with the one before."""
     found: HeaderLines = []
     for line in _FOLD.sub(b"", lines).split(b"\n"):
         name, colon, value = line.partition(b":")

@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _forget(self) -> asyncio.Future[None] | None:
-        """Of what was asked nothing stays, not even for the collector; returns who waits for it."""
+        """Forget what was asked, so that nothing waits for the collector; returns who waits for the answer."""
         waiter, self._waiter, self._answer, self._withheld = self._waiter, None, None, None
         self._on_more = _nobody
         if self._vouching is not None:

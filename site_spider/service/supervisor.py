@@ -94,7 +94,7 @@ class _Slot:
 
 
 class Supervisor:
-    """Of one machine's processes of one group. SIGUSR1 says that `control` wants another number."""
+    """Supervises one machine's processes of one group. SIGUSR1 says that `control` wants another number."""
 
     def __init__(self, plan: Supervision, control: ScaleControl) -> None:
         self._plan = plan

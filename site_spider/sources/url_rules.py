@@ -119,7 +119,7 @@ _Most = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class HostRules(Part):
-    """Of one host, of a domain with all hosts in it (*.shop.example), or of all hosts (*)."""
+    """Rules of one host, of a domain with all hosts in it (*.shop.example), or of all hosts (*)."""
 
     deny: _List | None = None
     allow: _List | None = Field(None, description="a link has to be in one of the lists for its host")

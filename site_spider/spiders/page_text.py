@@ -235,7 +235,7 @@ class PageTexts:
 
 
 def _ids(result: Result, job: Job) -> tuple[set[str], str | None]:
-    """Of the page itself, and of another one that is its canonical page."""
+    """Ids of the page itself and of its canonical page, if that is another one."""
     own = {id_of_page(url, job.seed.page_scope) for url in (result.url, result.final_url) if url}
     named = result.canonical and id_of_page(result.canonical, job.seed.page_scope)
     return own, named if named and named not in own else None

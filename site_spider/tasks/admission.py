@@ -107,7 +107,7 @@ class TaskAdmission:
             self._work_soon()
 
     def _claim(self, state: TaskState) -> None:
-        """Of the budget of pages, in time; when it is spent, the task pauses at once."""
+        """Claim pages of the budget in time; when it is spent, the task pauses at once."""
         if state.claim_more():
             self.states.tell_soon()
         if state.left <= 0 and state.look(self.states.board):

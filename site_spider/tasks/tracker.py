@@ -150,7 +150,7 @@ class Group(NamedTuple):
 
 
 class GroupWork:
-    """Of the process that has the first partition of the seed topic. On the event loop's thread only.
+    """Work of the process that has the first partition of the seed topic. On the event loop's thread only.
 
     `heard` is told of tasks of which records have come; `look` is called now and then, as `every_seconds` says.
     """
@@ -345,7 +345,7 @@ class Tracker(SeedListener):
         return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _tell_deleted(self) -> None:
-        """Whose messages these were nobody knows: perhaps seeds of each task that is open, or not passed there."""
+        """Nobody knows whose messages these were: perhaps seeds of each task that is open, or not passed there."""
         deleted, self._deleted = self._deleted, []
         for task_id in list(self._control.endings):
             ending = self._control.get(task_id) or TaskEnding()

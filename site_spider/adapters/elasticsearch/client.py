@@ -71,7 +71,7 @@ class BoundedNode(Urllib3HttpNode):
         return super().perform_request(*arguments, **options)
 
     def _answered_anew(self, *arguments: Any, **options: Any) -> Any:
-        """With the new certificates, which are used from now on; None where they are not accepted, or not whole."""
+        """Ask again with the new certificates, and keep them; None where they are not accepted, or not whole."""
         try:
             fresh = type(self)(self.config)
             answer = fresh.perform_request(*arguments, **options)
@@ -125,7 +125,7 @@ def _naming_files(**files: object) -> Iterator[None]:
 
 
 def _bounded(pool: Any, most_bytes: int, method: str, target: str, **options: Any) -> Any:
-    """As much of a response as the node uses. Raises AnswerTooLarge, TimeoutError.
+    """Read as much of a response as the node uses. Raises AnswerTooLarge, TimeoutError.
 
     The timeout holds for all of it: the pool's own begins anew with each piece.
     """
@@ -246,7 +246,7 @@ _retries = LogLimit(1, 60.0)
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Without the traceback that the client writes at each request which another host is to answer."""
+    """Drop the traceback that the client logs for each request that it repeats at another host."""
     if not record.exc_info:
         return True
     if _retries.admit(runtime.monotonic()):

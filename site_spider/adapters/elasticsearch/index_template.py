@@ -175,7 +175,7 @@ _RIGHTS = ("create_index", "read", "write")
 
 
 class IndexPreparation:
-    """Of one index; its template is installed first, so that the first write creates it well."""
+    """Prepares one index: installs its template before the first write creates the index."""
 
     def __init__(self, options: ElasticsearchOptions, index: str, template: IndexTemplate) -> None:
         self._options, self._index, self._template = options, index, template
@@ -250,7 +250,7 @@ class IndexPreparation:
             return False
 
     def _put_template(self, client: Elasticsearch) -> dict[str, Any]:
-        """What was installed: all of it, or what a server can do that lacks the filters of texts."""
+        """Returns what was installed: all of it, or less where the server lacks the filters of texts."""
         name, content = self._template.name, self._template.content
         try:
             client.indices.put_index_template(name=name, **content)

@@ -65,7 +65,7 @@ _REMEMBERED_SECONDS = 60.0  # a limit may be lowered meanwhile
 
 
 class Sizes:
-    """Of requests that passed lately. `now` is any clock that does not go backwards. Threads share it."""
+    """Sizes of requests that passed lately. `now` is any clock that does not go backwards. Threads share it."""
 
     def __init__(self) -> None:
         self._passed: list[tuple[float, int]] = []  # the sizes descend; replaced as a whole
@@ -240,7 +240,7 @@ _THREADS = 3  # see BatchLimits.under_way; and one to close while the others wai
 
 
 class ElasticsearchSink(ThreadSink):
-    """As many requests at once as the delivery has batches under way."""
+    """Sends as many requests at once as the delivery has batches under way."""
 
     name = "elasticsearch"
 
@@ -337,7 +337,7 @@ class ElasticsearchIndex:
                 self._preparation.adjust(self._client, has_text=self._writes_text)
 
     def _leave_out(self, fields: Set[str]) -> None:
-        """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
+        """Leave out what the mapping of an earlier version refuses; the rest of the result is stored."""
         new = fields - self._left_out  # another batch may have met it, too
         if not new:
             return

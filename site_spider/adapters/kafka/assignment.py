@@ -126,7 +126,7 @@ def owned_by(assignment: bytes) -> frozenset[Partition]:
 
 
 class OwnerWatch:
-    """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time.
+    """Belongs to one member and its consumer's thread; `admin` returns a client, perhaps a new one each time.
 
     The client ids of this service begin with `client_id`.
     """

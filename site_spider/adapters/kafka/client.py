@@ -308,7 +308,7 @@ def _say_throttled(event: ThrottleEvent) -> None:
 
 
 class LastErrors:
-    """Of one client: what it said last of its connections, as its `error_cb`."""
+    """The last errors of one client's connections; it is the client's `error_cb`."""
 
     def __init__(self, brokers: str) -> None:
         self._brokers = brokers
@@ -416,7 +416,7 @@ _TOPIC = "site_spider"  # is asked about; there need be none
 
 
 class Certificates:
-    """As one client has read them. One thread at a time uses it."""
+    """Certificates as one client has read them. One thread at a time uses it."""
 
     def __init__(self, config: KafkaConfig, who: str) -> None:
         self._config = config
@@ -462,7 +462,7 @@ _PATIENCE_SECONDS = 30.0  # for a close that servers hold up
 
 
 class ClientClosing:
-    """Of one client, once. Its callbacks ask `has_begun`, and call `stay_if_late` before they answer."""
+    """Closes one client, once. Its callbacks ask `has_begun`, and call `stay_if_late` before they answer."""
 
     def __init__(self, client: Consumer) -> None:
         self._client = client

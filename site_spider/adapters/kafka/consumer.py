@@ -55,7 +55,7 @@ Tell = Callable[[Partition, int, int], None]
 
 
 class Gaps:
-    """Of one member; `start_of` asks for the start of a partition's log and yields None without an answer."""
+    """Gaps of one member; `start_of` asks for the start of a partition's log and yields None without an answer."""
 
     def __init__(self, start_of: Callable[[Partition], int | None], tell: Tell) -> None:
         self._start_of = start_of

@@ -32,7 +32,7 @@ Answered = Callable[[LogUnavailable | None], None]
 
 
 class SignedPosition(NamedTuple):
-    """As it is committed, with all that Kafka has to know to find later that it is of another log."""
+    """A position as it is committed, with what shows later whether it is of another log."""
 
     offset: int
     metadata: str = ""  # with the id of the topic
@@ -49,7 +49,7 @@ class _Unanswered(NamedTuple):
 
 
 class KafkaCommits:
-    """Of one member of `group`; the consumer's thread uses it."""
+    """Commits of one member of `group`; the consumer's thread uses it."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -162,7 +162,7 @@ def to_position(committed: TopicPartition, topic_id: str) -> Position | None:
 
 
 class TopicIds:
-    """Of the topics that one member has partitions of. The consumer's thread uses it."""
+    """The ids of topics that one member has partitions of. The consumer's thread uses it."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self.former: set[Partition] = set()  # with a committed offset that is of another topic
@@ -194,7 +194,7 @@ class TopicIds:
     def positions(
         self, answers: Iterable[TopicPartition], owned: Iterable[Partition]
     ) -> dict[Partition, Position | None]:
-        """What the client says is committed, of partitions besides the owned ones."""
+        """Positions that the client says are committed, of more partitions than the owned ones."""
         found = {Partition(one.topic, one.partition): one for one in answers}
         signers = {one.topic: _signer(one) for one in found.values() if _signer(one)}
         self._told |= self._wait({one.topic for one in found})

@@ -126,7 +126,7 @@ _DELETE = (
 
 
 class LogRetention:
-    """Of one consumer, whose thread uses it. With 0 seconds nothing is ever forgotten."""
+    """The retention of one consumer, whose thread uses it. With 0 seconds nothing is ever forgotten."""
 
     def __init__(self, file: LogFile, keep_seconds: float) -> None:
         self._file = file
@@ -443,7 +443,7 @@ class Membership:
         return sorted({*alive, self._member})
 
     def _write_beat(self, dead: Iterable[int]) -> None:
-        """As another member, which owns nothing, if the others took us for dead."""
+        """Show that the member is there; as another one, which owns nothing, if the others took it for dead."""
         member = self._member
         try:
             with self._file.transaction() as connection:
