@@ -90,7 +90,7 @@ async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
             outcome = await download(handler, request)
             outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
                              for key, value in outcome.items()})  # fmt: skip
-            await asyncio.sleep(0.01)
+            await turns()
     sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
     return {"outcomes": outcomes, "connections": server.connections, "sent": sent, "peers": sorted(server.peers)}
 

@@ -15,7 +15,7 @@ import pytest
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import handling, listening
+from tests.download.handler_trials import handling, listening, turns
 from tests.download.test_tls import ROOT, VERSIONS, Server, context_of
 from tools.site.certificate import Signed
 
@@ -113,7 +113,7 @@ async def _outcomes(serve: Serve, times: int, seconds: float) -> list[str]:
         request = Request(f"https://h.test:{port}/", meta={"download_timeout": seconds})
         for _ in range(times):
             found.append(await _outcome(handler, request))
-            await asyncio.sleep(0.02)  # what the server sends behind it has come
+            await turns()  # what the server sends behind it has come
     assert not errors
     return found
 
