@@ -106,7 +106,7 @@ TASKS = "bdecb8973aa1a88e6942c0b43eab0eed62e45a93"
 
 @pytest.mark.nightly
 def test_tasks_of_the_release_before_go_on(tmp_path: Path) -> None:
-    """Ended, parked by a pause and by a budget, under way without a close, closed and not begun."""
+    """Ended, parked by a pause and by a budget, put back, under way without a close, closed and not begun."""
     older, data = older_release(tmp_path / "older", release=TASKS), tmp_path / "data"
 
     def before(*words: str, **given: str) -> None:
@@ -121,32 +121,36 @@ def test_tasks_of_the_release_before_go_on(tmp_path: Path) -> None:
         urls = "".join(f"http://127.0.0.1:1/{task_id}{number}\n" for number in range(count))
         before(*SCRAPY, "seed", "-", "--task-id", task_id, *options, input=urls)
 
-    for task_id, options in {"paused": (), "budget": ("--max-pages", "2"), "fresh": ("--rate", "50/s")}.items():
+    declared = {"paused": (), "back": (), "budget": ("--max-pages", "2"), "fresh": ("--rate", "50/s")}
+    for task_id, options in declared.items():
         before(*SCRAPY, "task", "start", task_id, *options)
-    before(*SCRAPY, "task", "pause", "paused")
-    for task_id in ("ended", "paused", "budget"):
+    for task_id in ("paused", "back"):
+        before(*SCRAPY, "task", "pause", task_id)
+    for task_id in ("ended", "paused", "back", "budget"):
         produce(task_id, 6, "--close")
     produce("open", 2)
     before("task_shell/crawl_spider.sh", "-v", sys.prefix, "--until-done")
+    before(*SCRAPY, "task", "resume", "back")
     produce("later", 3, "--close")
     assert [event["task_id"] for event in events(data)] == ["ended"]
 
     project = Project(data)
     listed = map(json.loads, project.within("task", "list", "--json").stdout.splitlines())
     assert {task["task_id"]: (task["state"], task["pages_begun"], task["parked"]) for task in listed} == {
-        "budget": ("paused", 2, 4), "ended": ("done", 0, 0), "fresh": ("running", 0, 0), "later": ("running", 0, 0),
-        "open": ("running", 0, 0), "paused": ("paused", 0, 6),
+        **dict.fromkeys(("back", "fresh", "later", "open"), ("running", 0, 0)),
+        "ended": ("done", 0, 0), "budget": ("paused", 2, 4), "paused": ("paused", 0, 6),
     }  # fmt: skip
     assert "6 parked" in project.within("task", "resume", "paused").stdout
     project.within("task", "set", "budget", "max_pages=9")
     project.within("task", "close", "open")
     project.within("seed", "-", "--task-id", "ended", "--close", stdin="http://127.0.0.1:1/more\n")
-    assert crawl(data, [], until=told(data, 6), SITE_ALLOW_PRIVATE_HOSTS=True).dead_letters == []
+    assert crawl(data, [], until=told(data, 7), SITE_ALLOW_PRIVATE_HOSTS=True).dead_letters == []
     found = {(event["task_id"], event["generation"]): event["seeds"] for event in events(data)}
     assert found == {
         ("ended", 1): {"failure": 6, "total": 6},
         ("ended", 2): {"result": 1, "failure": 6, "total": 7},
         ("paused", 1): {"result": 6, "total": 6},
+        ("back", 1): {"result": 6, "total": 6},
         ("budget", 1): {"result": 4, "failure": 2, "total": 6},
         ("open", 1): {"failure": 2, "total": 2},
         ("later", 1): {"result": 3, "total": 3},
