@@ -74,7 +74,7 @@ from site_spider.tasks.board import Board, BrokerClock, PastUsage
 from site_spider.tasks.budgets import TaskStates, TimeLimits
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
-from site_spider.tasks.follower import BadRecords, Follower, TopicView
+from site_spider.tasks.follower import Follower, TopicView
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates
@@ -411,7 +411,7 @@ class TaskParts:
         self._over, self._watch = TaskCloser(group), ParkedWatch(group)
         pages = PageLog(log, producer, topics.pages, background)
         self.tracker = Tracker(completion, self.control, pages, self._over.is_declared)
-        self._announcer = EndAnnouncer(group, BadRecords(topics.pages, count))
+        self._announcer = EndAnnouncer(group, count)
         self._is_telling = False  # once a task was closed
         self.clock = BrokerClock(log, producer, topics.clock)
         told = self.board, topics.tasks, producer, self._has_first

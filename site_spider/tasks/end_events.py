@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from site_spider.outage import Outage
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import make_ordered
 from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
-from site_spider.tasks.follower import BadRecords
 from site_spider.tasks.orders import forget_tasks
 from site_spider.tasks.page_log import PageCounts, PageReading, PageTable
 from site_spider.tasks.tracker import Group, GroupWork
@@ -49,13 +48,13 @@ _TRAP = "trap "  # begins what the reasons say of links that were not followed
 class EndAnnouncer(GroupWork):
     """Tells the end of each generation, once."""
 
-    def __init__(self, group: Group, bad: BadRecords) -> None:
+    def __init__(self, group: Group, count: Callable[[str], None]) -> None:
         super().__init__(group)
         self._over: set[str] = set()  # of those that are busy: whose pages are to be counted
         self._unfinished: list[str] = []  # that are to be looked at
         self._is_counting = False
         self._table: PageTable | None = None  # once something has ended here
-        self._bad = bad  # records of the page log
+        self._count = count  # in Scrapy's statistics
         self._away = Outage(logger, "The pages of tasks cannot be counted, trying again", "They are counted")
         self._has_topic = False
 
@@ -100,10 +99,10 @@ class EndAnnouncer(GroupWork):
         read_to = {task_id: ending.read_to for task_id, ending in ends.items()}
         self._busy -= over - ends.keys()
         if self._table is None:
-            self._table = PageTable(self._log, self._topics.pages)
+            self._table = PageTable(self._log, self._topics.pages, self._count)
         told = self._control.endings.pages_told()
         try:
-            reading = await asyncio.to_thread(self._table.read, tuple(ends), told, self._bad.skip)
+            reading = await asyncio.to_thread(self._table.read, tuple(ends), told)
         except LogUnavailable as error:
             self._away.goes_on(error)
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from queue import SimpleQueue
-from typing import TypeVar
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
@@ -17,51 +16,15 @@ from site_spider.tasks.board import Board
 TASK_HEADER = "task_id"  # of a parked message
 ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to
 
-# --- bad records -----------------------------------------------------------------------------------------
-# What becomes of a record that cannot be taken: it is counted, said and skipped, and ends nothing.
+# --- view ------------------------------------------------------------------------------------------------
+# What a topic says: read up to its present end, or followed by a thread.
 #
-# Others may write to the topics of tasks, too. So each topic has one strict reader, and each record is
-# taken behind this guard.
+# Others may write to the topics of tasks, too. So a record that cannot be taken is counted, said and skipped,
+# and ends nothing.
 
 logger = logging.getLogger(__name__)
 
-_MOST_SAID = 20  # of a topic
-
-T = TypeVar("T")
-
-
-class BadRecords:
-    """Of one topic."""
-
-    def __init__(self, topic: str, count: Callable[[str], None] | None = None) -> None:
-        self._topic = topic
-        self._count = count  # in Scrapy's statistics
-        self._said = 0
-
-    def taken(self, take: Callable[[Message], T], message: Message) -> T | None:
-        """What `take` returns; None where it raises."""
-        try:
-            return take(message)
-        except SiteSpiderError as error:
-            self.skip(message, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a record holds, it ends no process
-            self.skip(message, f"it cannot be taken: {error!r:.300}")
-        return None
-
-    def skip(self, message: Message, why: object) -> None:
-        self._said += 1
-        if self._count is not None:
-            self._count("tasks/records_skipped")
-        if self._said <= _MOST_SAID:
-            place = f"{self._topic}/{message.partition.number} offset {message.offset}"
-            logger.warning("Skipped in %s: %s", place, why)
-        if self._said == _MOST_SAID:
-            logger.warning("Further malformed records of %s are not said", self._topic)
-
-
-# --- view ------------------------------------------------------------------------------------------------
-# What a topic says: read up to its present end, or followed by a thread.
-
+_MOST_SAID = 20  # records of a topic
 _POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5  # while the log does not answer
 _READ_SECONDS = 30.0
@@ -83,7 +46,8 @@ class TopicView:
         self.topic = topic
         self._log = log
         self._take = take
-        self._bad = BadRecords(topic, count)
+        self._count = count  # in Scrapy's statistics
+        self._said = 0
         self._reader: TopicReader | None = None
 
     @property
@@ -109,8 +73,25 @@ class TopicView:
 
     def taken(self, messages: Iterable[Message]) -> set[str]:
         """The ids of their tasks; what cannot be taken is said and skipped."""
-        found = {self._bad.taken(self._take, message) for message in messages}
-        return {task_id for task_id in found if task_id is not None}
+        found = set()
+        for message in messages:
+            try:
+                found.add(self._take(message))
+            except SiteSpiderError as error:
+                self._skip(message, str(error))
+            except Exception as error:  # noqa: BLE001 - whatever a record holds, it ends no process
+                self._skip(message, f"it cannot be taken: {error!r:.300}")
+        return found
+
+    def _skip(self, message: Message, why: str) -> None:
+        self._said += 1
+        if self._count is not None:
+            self._count("tasks/records_skipped")
+        if self._said <= _MOST_SAID:
+            place = f"{self.topic}/{message.partition.number} offset {message.offset}"
+            logger.warning("Skipped in %s: %s", place, why)
+        if self._said == _MOST_SAID:
+            logger.warning("Further malformed records of %s are not said", self.topic)
 
     def close(self) -> None:
         if self._reader is not None:

@@ -14,18 +14,20 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, Producer, SeedLog, TopicReader
+from site_spider.contracts.seed_log import Message, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.outage import Outage
 from site_spider.tasks.declaration import bounded
+from site_spider.tasks.follower import TopicView
 
 # --- counted page ----------------------------------------------------------------------------------------
 # A page of a task as it is counted: a record of the page log, and how it is read.
@@ -189,34 +191,31 @@ class PageReading:
     stale: list[bytes]
 
 
-Skipped = Callable[[Message, BadPages], None]
-
-
 class PageTable:
     """The pages of all tasks whose end was not told. Threads take turns with it; all methods block."""
 
-    def __init__(self, log: SeedLog, topic: str) -> None:
-        self._log = log
-        self._topic = topic
+    def __init__(self, log: SeedLog, topic: str, count: Callable[[str], None] | None = None) -> None:
+        self._make_view = partial(TopicView, log, topic, self._take, count)
         self._turn = runtime.Lock()
         self._stopping = runtime.Event()
         self._begin()
 
     def _begin(self) -> None:
-        self._reader: TopicReader | None = None
+        self._view = self._make_view()
         self._end = 0
+        self._came: list[tuple[str, Message, list[Counted]]] = []  # and is not in the table
         self._tasks: set[str] = set()  # with records
         self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._rows.executescript(_TABLES)
 
-    def read(self, wanted: Collection[str], told: Mapping[str, int], skipped: Skipped) -> PageReading:
+    def read(self, wanted: Collection[str], told: Mapping[str, int]) -> PageReading:
         """Read on to the present end, drop the records of `told` below their offsets, and count.
 
         Raises LogUnavailable, also when the temporary file cannot be written: the next call reads all anew.
         """
         with self._turn:
             try:
-                self._read_on(skipped)
+                self._read_on()
                 stale = [key for task_id in told.keys() & self._tasks for key in self._drop(task_id, told)]
                 counts = {task_id: self._counts_of(task_id) for task_id in wanted}
             except sqlite3.Error as error:
@@ -235,44 +234,38 @@ class PageTable:
             self._release()
 
     def _release(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        self._view.close()
         self._rows.close()
 
-    def _read_on(self, skipped: Skipped) -> None:
-        if self._reader is None and not self._stopping.is_set():
-            self._reader = self._log.reader(self._topic, compacted=True)
-        elif self._reader is not None:
-            self._reader.mark_end()
+    def _read_on(self) -> None:
+        if not self._stopping.is_set():
+            self._view.reader.mark_end()
         while not self._stopping.is_set():
-            assert self._reader is not None
-            if self._reader.is_at_end:
+            if self._view.reader.is_at_end:
                 return
-            self._take_all(self._reader.poll(_READ_SECONDS), skipped)
-        raise LogUnavailable(f"{self._topic} is read no more")
+            self._view.taken(self._view.reader.poll(_READ_SECONDS))
+            self._store()
+        raise LogUnavailable(f"{self._view.topic} is read no more")
 
-    def _take_all(self, messages: list[Message], skipped: Skipped) -> None:
-        self._rows.execute("BEGIN")
-        for message in messages:
-            self._end = max(self._end, message.offset + 1)
-            try:
-                self._take(message)
-            except BadPages as error:
-                skipped(message, error)
-        self._rows.execute("COMMIT")
-
-    def _take(self, message: Message) -> None:
-        if message.key is None:
-            return
+    def _take(self, message: Message) -> str:
+        self._end = max(self._end, message.offset + 1)
         task_id = task_of(message.key)
-        if message.value is None:  # it was deleted, with its task
-            self._rows.execute("DELETE FROM records WHERE task = ? AND key = ?", (task_id, message.key))
-            return
-        told, record = read(message.value), (task_id, message.offset, message.key)
-        number = self._rows.execute("INSERT INTO records VALUES (NULL, ?, ?, ?)", record).lastrowid
-        for kind, statement in _INSERT.items():
-            self._rows.executemany(statement, [(number, *one) for one in told if isinstance(one, kind)])
-        self._tasks.add(task_id)
+        self._came.append((task_id, message, [] if message.value is None else read(message.value)))
+        return task_id
+
+    def _store(self) -> None:
+        self._rows.execute("BEGIN")
+        for task_id, message, told in self._came:
+            if message.value is None:  # it was deleted, with its task
+                self._rows.execute("DELETE FROM records WHERE task = ? AND key = ?", (task_id, message.key))
+                continue
+            record = task_id, message.offset, message.key
+            number = self._rows.execute("INSERT INTO records VALUES (NULL, ?, ?, ?)", record).lastrowid
+            for kind, statement in _INSERT.items():
+                self._rows.executemany(statement, [(number, *one) for one in told if isinstance(one, kind)])
+            self._tasks.add(task_id)
+        self._rows.execute("COMMIT")
+        self._came.clear()
 
     def _drop(self, task_id: str, told: Mapping[str, int]) -> list[bytes]:
         which = task_id, told[task_id]
