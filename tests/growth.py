@@ -33,6 +33,11 @@ def assert_grows(prepare: Callable[[int], Callable[[], object]], size: int, most
     )
 
 
+def us_a_step(work: Callable[[], object], steps: int) -> float:
+    """Microseconds of CPU time of each of so many steps, for a person to read."""
+    return 1e6 * _seconds(work) / steps
+
+
 def _seconds(work: Callable[[], object]) -> float:
     began = thread_time()
     work()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, create_autospec
@@ -20,7 +22,7 @@ from site_spider.tasks.board import PAST, Board, PastUsage, note_key, pace_key
 from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import MOST, Pace, Past, Returned, Task, Usage
 from site_spider.tasks.follower import TopicView
-from tests.growth import CONSTANT, assert_grows
+from tests.growth import CONSTANT, assert_grows, us_a_step
 
 TASKS = Partition("seeds.tasks", 0)
 
@@ -77,6 +79,10 @@ class Topic:
         for _ in range(int(seconds / 70)):
             self.now += 70
             self.past.look()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(key) + len(value) for key, value in self.records.items())
 
     def read(self) -> Board:
         board = Board()
@@ -216,15 +222,22 @@ def test_what_is_added_up_stands_for_a_while_before_anything_is_taken_back(topic
     assert topic.read().used("t").begun == 3
 
 
-def test_the_task_topic_is_as_small_after_a_thousand_process_starts(topic: Topic) -> None:
-    keys, most = {}, 0
-    for start in range(1_000):
-        topic.tell(f"host-{start}", begun=1, seeds={"result": 1})
-        topic.wait(70)
-        most = max(most, len(topic.records))
-        keys[start + 1] = len(topic.records)
-    assert most < 2 * keys[10]
-    assert topic.read().used("t").seeds == {"result": 1_000}
+@pytest.mark.parametrize("starts", [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_the_task_topic_is_as_small_however_many_processes_have_started(topic: Topic, starts: int) -> None:
+    keys, size_bytes = Counter[int](), Counter[int]()  # the most of so many starts
+
+    def live(first: int, last: int) -> None:
+        for start in range(first, last):
+            topic.tell(f"host-{start:05}", begun=1, seeds={"result": 1})
+            topic.wait(70)
+            keys[last] = max(keys[last], len(topic.records))
+            size_bytes[last] = max(size_bytes[last], topic.size_bytes)
+
+    us = {last: us_a_step(partial(live, first, last), last - first) for first, last in ((0, 10), (10, starts))}
+    print(f"keys {dict(keys)}, bytes {dict(size_bytes)}, us a start {us}")
+    assert keys[starts] < 2 * keys[10]
+    assert size_bytes[starts] < 2 * size_bytes[10]
+    assert topic.read().used("t").seeds == {"result": starts}
 
 
 # --- a budget of pages that processes share, against all that the order of the topic allows -----------------

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.tasks import control_log
+from site_spider.tasks.board import PAST, TIMES, Board, note_key, pace_key
 from site_spider.tasks.control_log import BadRecord, Endings, read, written
+from site_spider.tasks.declaration import Pace, Past, Task, TaskTimes, Usage
 from site_spider.tasks.ending import (
     Attempts,
     Counts,
@@ -25,7 +31,7 @@ from site_spider.tasks.ending import (
     Uncounted,
     WebhookAttempt,
 )
-from tests.growth import CONSTANT, assert_grows
+from tests.growth import CONSTANT, assert_grows, us_a_step
 
 LOG = Partition("control", 0)
 PLACE = Partition("seeds.a", 3)
@@ -203,6 +209,44 @@ def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
 
     assert_grows(prepare, 1_000, most=CONSTANT)
     assert_grows(lambda tasks: prepare(5 * tasks), 500, most=CONSTANT)
+
+
+NAME = b"task-000000"
+DECLARED = {  # what the task topic says of a task that two processes have crawled
+    NAME: Task(task_id=NAME.decode(), max_pages=9, state="cancelled").value(),
+    note_key(NAME.decode(), TIMES): TaskTimes(expired=datetime(2026, 1, 1, tzinfo=UTC)).value(),
+    note_key(NAME.decode(), "p"): Usage(claimed=9, seeds={"result": 9}).value(),
+    note_key(NAME.decode(), PAST): Past(claimed=9, folded=["q"]).value(),
+    pace_key(NAME.decode(), "p"): Pace(used=5).value(),
+}
+ENDED = dict(  # what the control log says of it
+    written(NAME.decode(), fact)[:2] for fact in (*told(NAME.decode()), Tally(PLACE, "w", 1, 8), Attempts(1, ()))
+)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("reducer", "records"), [(Board, DECLARED), (Endings, ENDED)])
+def test_tasks_that_are_forgotten_leave_nothing(reducer: type[Board | Endings], records: dict[bytes, bytes]) -> None:
+    """A year has 100,000, of which ten are kept here: what is known of them, and the time of a record."""
+
+    def live(state: Board | Endings, tasks: int) -> None:
+        offsets = count()
+        for number in range(tasks):
+            for whose, is_there in ((number, True), (number - 10, False)):
+                name = b"task-%06d" % whose
+                for key, value in records.items() if whose >= 0 else ():
+                    said = value.replace(NAME, name) if is_there else None
+                    state.take(message(key.replace(NAME, name), said, offset=next(offsets)))
+            if isinstance(state, Endings):  # as who counts and who tells of ends do
+                state.deleted.clear()
+                state.told.clear()
+
+    states = {tasks: reducer() for tasks in (10, 1_000, 10_000, 100_000)}
+    us = {tasks: us_a_step(partial(live, state, tasks), 2 * tasks * len(records)) for tasks, state in states.items()}
+    sizes = {tasks: len(pickle.dumps(state)) for tasks, state in states.items()}
+    print(f"{reducer.__name__}: bytes {sizes}, us a record {us}")
+    assert [len(state) for state in states.values()] == [10] * 4
+    assert max(sizes.values()) < 1.1 * sizes[10], sizes
 
 
 def test_offsets_of_all_tasks_are_bounded_and_the_task_with_most_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

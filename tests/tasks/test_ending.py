@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from unittest.mock import Mock
 
@@ -14,7 +15,7 @@ from hypothesis import settings
 from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.control_log import written
 from site_spider.tasks.ending import Counting, Counts, Fact, Producing, TakenBack, TaskEnding
-from tests.growth import assert_grows
+from tests.growth import assert_grows, us_a_step
 from tests.tasks.world import OTHER, Mutant, Rules, Sender, Sent, Step, World, planted, run_on, settle
 
 RUNS = 6 * settings().max_examples  # by chance; the mutants are found within 32, but one of the night
@@ -261,6 +262,7 @@ def test_a_task_costs_the_same_after_ten_thousand_process_starts() -> None:
     sizes = {starts: log.size_bytes for starts, log in logs.items()}
     assert sizes[10_000] < 1.2 * sizes[10], sizes
     assert logs[10_000].read().counts().seeds == {"result": 10_000}
+    print(f"bytes {sizes}, us a start { ({starts: us_a_step(partial(grown, starts), starts) for starts in logs}) }")
     assert_grows(lambda starts: lambda: grown(starts), 100)
 
 
