@@ -13,6 +13,7 @@ import pytest
 from warcio.checker import Checker
 
 from site_spider.errors import ConfigError
+from site_spider.page.sitemap import MOST_ENTRIES
 from site_spider.sources.url_rules import UrlRulesFile
 from tests.hostile.attack import crawl
 from tests.hostile.raw_site import raw_site, sends, whole
@@ -20,6 +21,16 @@ from tests.hostile.raw_site import raw_site, sends, whole
 
 def page(*links: str) -> bytes:
     return "".join(f'<a href="{link}">x</a>' for link in links).encode()
+
+
+@pytest.mark.nightly
+def test_a_page_of_10_000_links_is_enqueued_in_slices(tmp_path: Path) -> None:
+    letters = str.maketrans("0123456789", "ghijklmnop")  # of one pattern they would be a trap
+    links = page(*(f"/{number}".translate(letters) for number in range(10_000)))
+    with raw_site({"/many": sends(whole(links), closes=False)}) as site:
+        report = crawl(tmp_path, [{"url": site.url("/many")}], DEPTH_LIMIT=1)
+    report.check()
+    assert len(report.documents) == 10_001 + len(report.good)
 
 
 @pytest.mark.nightly
@@ -80,6 +91,25 @@ def test_pages_of_odd_links_hold_up_nothing(thousand: int, tmp_path: Path) -> No
         report = crawl(tmp_path, seeds, DEPTH_LIMIT=1, SITE_BODY_MAX_BYTES=1_000)
     report.check()
     assert {report.documents[seed["url"]]["status"] for seed in seeds} == {200}
+
+
+LISTED = "<lastmod>%064d</lastmod><priority>0.5</priority><changefreq>daily</changefreq>"
+
+
+@pytest.mark.nightly
+def test_sitemaps_of_50_000_entries_are_read_in_turns(tmp_path: Path) -> None:
+    """Of which rules leave a hundred."""
+    entries = (f"<url><loc>/leaf?{n}</loc>{LISTED % n}</url>" for n in range(MOST_ENTRIES))
+    xml = f"<urlset>{''.join(entries)}</urlset>".encode()
+    feed = '{"version": "https://jsonfeed.org/version/1", "items": [%s]}'
+    json = (feed % ",".join(f'{{"url": "/leaf?{n}"}}' for n in range(MOST_ENTRIES))).encode()
+    answers = {"/xml": xml, "/gzip": gzip.compress(xml), "/json": json}
+    with raw_site({path: sends(whole(body), closes=False) for path, body in answers.items()}) as site:
+        seeds = [{"url": site.url(path)} for path in answers]
+        rules = {"SITE_URL_DENY": r"/leaf\?\d\d\d", "DEPTH_LIMIT": 1}
+        report = crawl(tmp_path, seeds, DOWNLOAD_TIMEOUT=300, **rules)
+    report.check()
+    assert len(report.documents) == len(answers) + 100 + len(report.good)
 
 
 # --- files made to cost much, or to be misread: of texts, sitemaps and rules, and for the archive --------
