@@ -97,7 +97,9 @@ def make_old(store: Path) -> None:
         connection.execute("UPDATE results SET document = json_set(document, '$.fetched_at', ?)", [long_ago])
 
 
-def test_lists_details_and_comments_are_three_services(stages: dict[str, Deployment], url: str, tmp_path: Path) -> None:
+def test_lists_details_and_comments_are_three_services(
+    stages: dict[str, Deployment], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is killed in the middle; then one product is fetched again, with its comments, and the list is."""
 
     def start(name: str) -> Run:
@@ -133,7 +135,7 @@ def test_lists_details_and_comments_are_three_services(stages: dict[str, Deploym
     assert len(stages["lists"].documents()) == len(stored) + 2  # of the new task
     assert stages["lists"].items().keys() == items
     Pages.asked.clear()
-    Pages.listed[:0] = range(PRODUCTS, PRODUCTS + NEW)
+    monkeypatch.setattr(Pages, "listed", [*range(PRODUCTS, PRODUCTS + NEW), *Pages.listed])
     make_old(tmp_path / "data" / "results.sqlite")
     seed("lists", "/")
     wait_until(lambda: "/?1" in Pages.asked, 300, "the second page")
