@@ -128,7 +128,7 @@ class Figures:
         minutes = (time.monotonic() - self._began) / 60
         yield f"wall {minutes:.1f} min, CPU {self._total_cpu_seconds() / 60:.1f} min (without shared servers)"
         yield f"the loop of slow.toml took {self._slowness():.2f} times as long as there"
-        yield f"{len(self._wall)} tests, {self._starts.total()} process starts by them"
+        yield f"{len(self._wall)} tests, {self._starts.total()} process starts by workers"
         yield "     wall s   CPU s  starts"
         for name, seconds in self._wall.most_common(SHOWN):
             yield f"{seconds:11.1f} {self._cpu[name]:7.1f} {self._starts[name]:7}  {name}"
