@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import filecmp
 import gc
 import os
 from collections.abc import Sequence
@@ -36,6 +37,21 @@ def form() -> str:
     """How the package runs: hatch_build.py compiles modules."""
     compiled = sum(1 for _ in _PACKAGE.rglob("*" + EXTENSION_SUFFIXES[0]))
     return f"compiled ({compiled} modules)" if compiled else "pure Python"
+
+
+def left_out() -> str:
+    """Which sources of the checkout are newer than its compiled copy, if that runs, and what to do; else empty."""
+    folder, checkout = _PACKAGE.parents[1], _PACKAGE.parents[2] / _PACKAGE.name
+    if folder.name != ".compiled" or not checkout.is_dir():
+        return ""
+    names = {str(path.relative_to(top)) for top in (_PACKAGE, checkout) for path in top.rglob("*.py")}
+    _, changed, added = filecmp.cmpfiles(_PACKAGE, checkout, names)
+    if not (found := sorted(changed + added)):
+        return ""
+    return (
+        f"{_PACKAGE.parent} runs, which is older than {found[0]} of {checkout} (changed files: {len(found)}): run "
+        "hatch_build.py, and put the folder that it prints into PYTHONPATH"
+    )
 
 
 # --- commands: which modules Scrapy has to load for the command line at hand -----------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
+from site_spider import resources
 from tests.commands.project import Project
 from tests.debian import program
 
@@ -18,11 +19,12 @@ TIMEOUT_SECONDS = 1500  # on a busy machine, with the compilation
 pytestmark = [pytest.mark.timeout(TIMEOUT_SECONDS), pytest.mark.xdist_group("compiled")]
 LEVEL = {"COMPILE_LEVEL": "0"}  # the same code, in a third of the time
 
-FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service")
+FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service", "download")
 PURE = (
-    *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
-    *("tests/page/test_decode.py", "tests/frontier/test_frontier.py", "tests/results/test_batches_and_retries.py"),
-    "tests/dupefilter/test_dupefilter.py",
+    *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py", "tests/test_escape.py"),
+    *("tests/page/test_decode.py", "tests/frontier/test_frontier.py", "tests/frontier/test_fairness.py"),
+    *("tests/frontier/test_politeness.py", "tests/intake/test_room.py", "tests/results/test_batches_and_retries.py"),
+    *("tests/download/test_answer.py", "tests/download/test_connection.py", "tests/dupefilter/test_dupefilter.py"),
 )
 CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
 # The first reads sources by inspect; the others replace methods, which compiled code does not look up.
@@ -74,7 +76,7 @@ def test_pure_tests_and_crawls_pass(folder: Path) -> None:
 
 @pytest.mark.nightly
 def test_all_tests_of_the_folders_pass(folder: Path) -> None:
-    passes(folder, *(f"tests/{name}" for name in FOLDERS))
+    passes(folder, *(f"tests/{name}" for name in FOLDERS), "tests/test_escape.py")
 
 
 def test_a_crawl_ends_and_says_that_it_is_compiled(folder: Path, tmp_path: Path) -> None:
@@ -91,6 +93,24 @@ def test_a_crawl_ends_and_says_that_it_is_compiled(folder: Path, tmp_path: Path)
 
 def test_a_checkout_is_pure(tmp_path: Path) -> None:
     assert "site_spider is pure Python" in Project(tmp_path).within("version", "-v").stdout
+
+
+def test_a_spider_that_is_newer_than_the_compiled_copy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to do: the copy does not have it."""
+    copy, checkout = tmp_path / ".compiled" / "1" / "site_spider", tmp_path / "site_spider"
+    for folder in (copy, checkout):
+        folder.mkdir(parents=True)
+        (folder / "settings.py").write_text("BOT_NAME = 'site_spider'\n")
+    monkeypatch.setattr(resources, "_PACKAGE", copy)
+    assert resources.left_out() == ""
+    (checkout / "quotes.py").touch()
+    told = f"{copy.parent} runs, which is older than quotes.py of {checkout} (changed files: 1): run hatch_build.py"
+    assert told in resources.left_out()
+    assert told in Project(tmp_path).within("crawl", "quotes").stderr
+    (checkout / "settings.py").write_text("BOT_NAME = 'other'\n")
+    assert "(changed files: 2)" in resources.left_out()
 
 
 def test_what_users_change_is_pure() -> None:

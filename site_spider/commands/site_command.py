@@ -27,6 +27,7 @@ from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
 from site_spider.page.url import host_of
 from site_spider.redaction import Redaction, redact_logs
+from site_spider.resources import left_out
 from site_spider.seed.topics import Tiers
 from site_spider.service import environment
 from site_spider.service.environment import apply_environment
@@ -171,7 +172,8 @@ def loaded_spider(settings: BaseSettings, name: str) -> type[Spider]:
     """The spider of this name. Raises UsageError."""
     loader = get_spider_loader(settings)
     if name not in (known := loader.list()):
-        raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
+        hint = f". {older}" if (older := left_out()) else ""
+        raise UsageError(f"no spider {name!r}; there is {', '.join(known)}{hint}", print_help=False)
     return loader.load(name)
 
 

@@ -35,7 +35,7 @@ from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.observe.metrics.exporter import Exporter, serve_metrics
 from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
-from site_spider.resources import form
+from site_spider.resources import form, left_out
 from site_spider.results.pipeline import PlacedItemProcessor
 from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys
@@ -122,6 +122,8 @@ class SeedService:
     def from_crawler(cls, crawler: Crawler) -> Self:
         if not takes_seeds(crawler):
             raise NotConfigured
+        if older := left_out():
+            logger.warning(older)
         _check_classes(crawler.settings)
         service = cls(crawler)
         if any(source.request.robots for source in service._sources.library.enabled):
@@ -186,7 +188,6 @@ class SeedService:
         await parts.partitions.ask()
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
         descriptors.check_limit(settings)
-        await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s; site_spider is %s",
             ", ".join(config.tiers.topics),
@@ -195,6 +196,7 @@ class SeedService:
             where_results_go(settings),
             form(),
         )
+        await self._start(parts)
         say_idle_processes(config.tiers.topics, sum(parts.partitions.counts.values()))
 
     async def _stores(self, config: ServiceSettings) -> Stores:
