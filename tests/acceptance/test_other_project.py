@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import hatch_build
 from site_spider.adapters.local.log import LocalSeedLog
 from tests.acceptance.pip import pip
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import ROOT
+from tests.debian import program
 from tests.in_process.engine import lag, produce
 from tools.deployment.deployment import wait_until
 
@@ -82,8 +84,11 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def scrapy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(tmp_path_factory.mktemp("installed"))
+
+
+def installed(folder: Path) -> Path:
     """The command of an environment that has the wheel and what it asks for, without any extra."""
-    folder = tmp_path_factory.mktemp("installed")
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
     (wheel,) = folder.glob("*.whl")
     venv = folder / "venv"
@@ -232,6 +237,15 @@ def _without_addons(output: str) -> list[str]:
     settings = json.loads(line.removeprefix("SETTINGS "))
     del settings["ADDONS"], settings["FEEDS"]
     return [json.dumps(settings), *(line for line in lines if line.startswith("PARTS"))]
+
+
+@pytest.mark.nightly
+def test_a_wheel_has_compiled_modules_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("gcc", "build-essential python3-dev")
+    monkeypatch.setenv("HATCH_BUILD_HOOK_ENABLE_CUSTOM", "1")
+    monkeypatch.setenv("COMPILE_LEVEL", "0")
+    said = Project(installed(tmp_path), tmp_path).run("version", "-v").stdout
+    assert f"site_spider is compiled ({len(hatch_build.modules())} modules)" in said
 
 
 def test_what_is_missing_is_said_with_its_remedy(bare: Project, project: Project) -> None:

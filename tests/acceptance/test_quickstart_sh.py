@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import hatch_build
 from tests.acceptance.test_chaos_sh import still_running
 from tools.deployment.deployment import wait_until
 
@@ -30,16 +31,28 @@ def quickstart(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1500,  # on a busy machine, with a compilation
         check=False,
     )
 
 
-def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
+COMPILED = f"site_spider is compiled ({len(hatch_build.modules())} modules)"
+PURE = "site_spider is pure Python (--compiled makes it faster)"
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        pytest.param(PURE, (), id="pure"),
+        pytest.param(COMPILED, ("--compiled",), id="compiled", marks=pytest.mark.nightly),
+    ],
+)
+def test_the_sample_site_is_crawled_and_shown(form: str, options: tuple[str, ...], tmp_path: Path) -> None:
     """Results, failures and dead letters, where they are, and what to try; then the site is gone."""
-    ran = quickstart(tmp_path)
+    ran = quickstart(tmp_path, *options, COMPILE_LEVEL="0")
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
+    assert form in lines
     assert {"Results: 34", "Failures: 5", "Dead letters in seeds.dead-letters: 2"} <= set(lines)
     assert "What to try next" in lines
     assert any(f"kept in {tmp_path / 'my data'}" in line for line in lines)
