@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 import re2
-from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
 from site_spider import options
 from site_spider.errors import ConfigError
@@ -131,7 +131,8 @@ class HostRules(Part):
 _HOST = r"^(\*|[0-9a-f]*:[0-9a-f]*:[0-9a-f:]*|(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?)$"
 _Host = Annotated[str, StringConstraints(pattern=_HOST)]
 _LIST = TypeAdapter(_List)
-_parse = partial(parse, root=HostRules, read=TypeAdapter(dict[_Host, HostRules]).validate_python)
+_HOSTS = TypeAdapter(dict[_Host, HostRules], config=ConfigDict(defer_build=True))
+_parse = partial(parse, root=HostRules, read=_HOSTS.validate_python)
 
 
 class Matcher:

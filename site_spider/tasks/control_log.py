@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
+from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -59,8 +60,8 @@ _KINDS: Mapping[str, tuple[type[Fact], tuple[str, ...]]] = {
     "attempts": (Attempts, ()),
 }
 _PLACES: TypeAdapter[Partition] = TypeAdapter(Place)
-_OF_FACTS: Mapping[type[Fact], tuple[str, tuple[str, ...], TypeAdapter[Any]]] = {
-    fact: (kind, owner, TypeAdapter(fact)) for kind, (fact, owner) in _KINDS.items()
+_OF_FACTS: Mapping[type[Fact], tuple[str, tuple[str, ...]]] = {
+    fact: (kind, owner) for kind, (fact, owner) in _KINDS.items()
 }
 _BEFORE = ("high", "passed")  # kinds of releases before: of messages that were spilled or put back
 
@@ -69,12 +70,18 @@ class BadRecord(SiteSpiderError):
     """A record of the control log that this version did not write."""
 
 
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    """Of its facts, made when it is needed: most crawls need none, and to make all takes a hundredth of a start."""
+    return TypeAdapter(_KINDS[kind][0])
+
+
 def _moment(text: str) -> str:
     datetime.fromisoformat(text)
     return text
 
 
-class _Event(BaseModel):
+class _Event(BaseModel, defer_build=True):
     """What is told of an end: sent on and shown as it is, so all of it is looked at."""
 
     task_id: str
@@ -97,8 +104,8 @@ def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None, tuple[tuple[
         part = fact.partition
         kind, owner = ("tally", (f"{part.topic}/{part.number}", fact.name)) if part else ("producer", (fact.name,))
     else:
-        kind, names, adapter = _OF_FACTS[type(fact)]
-        said = adapter.dump_python(fact, mode="json", by_alias=True)
+        kind, names = _OF_FACTS[type(fact)]
+        said = _adapter(kind).dump_python(fact, mode="json", by_alias=True)
         owner = tuple(said.pop(name) for name in names)
     if isinstance(fact, Tally):
         said["holes"] = ascending_to_text(sorted(fact.holes), fact.passed)
@@ -152,7 +159,7 @@ def _fact(kind: str, named: dict[str, str], said: dict[str, Any]) -> Fact:
         else:
             highs = {named["partition"]: said["position"]}
             kind, said = "moved", {"passed" if kind == "passed" else "highs": highs}
-    fact: Fact = _OF_FACTS[_KINDS[kind][0]][2].validate_python({**said, **named})
+    fact: Fact = _adapter(kind).validate_python({**said, **named})
     return fact
 
 
