@@ -23,6 +23,7 @@ import pytest
 
 BUDGET = Path(__file__).with_name("slow.toml")
 SHOWN = 15
+MOST_NAMED = 30
 TO_SPARE = 1.25
 ALONE_TO_SPARE = 2.0  # for a single test, which may meet the busiest minute
 _LOOP, _LOOP_EVERY = 20_000, 20  # entries, which do not stay in the first caches; tests
@@ -147,6 +148,8 @@ class Figures:
         if self._total_cpu_seconds() > limit * 60:
             yield f"FAILED: over the budget of {limit:.1f} min of CPU (see slow.toml)"
         named = budget["tests"].keys()
+        if len(named) > MOST_NAMED:
+            yield f"FAILED: slow.toml names {len(named)} tests, more than {MOST_NAMED}"
         for name in sorted(named - self._wall.keys() - {*map(_file_of, self._wall)}):
             yield f"FAILED: slow.toml names {name}, which is no test of this run"
         alone = budget["seconds"] * ALONE_TO_SPARE * slowness

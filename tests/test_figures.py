@@ -45,6 +45,7 @@ REASON = '"test_it.py" = "it burns"'
         pytest.param((3, 3), SMALL, REASON, "over the budget of", id="burns more"),
         pytest.param((3, 3), SLOW, REASON, "0 tests took over", id="a slow machine"),
         pytest.param((0, 0), LARGE, '"test_gone.py" = "it burnt"', "names test_gone.py, which", id="gone"),
+        pytest.param((0, 0), LARGE, "\n".join(f"{n} = ''" for n in range(31)), "names 31 tests, more", id="many"),
     ],
 )
 def test_the_budget_is_in_cpu_time_and_the_clock_is_told_only(
