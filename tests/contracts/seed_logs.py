@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, Position, Producer, SeedLog
@@ -243,6 +244,20 @@ def is_listed(admin: AdminClient, topic: str) -> bool:
 
 SIMULATION = "tests.simulation.contracts"  # a plugin; it replaces the clock, so the other logs cannot run beside it
 LOGS = ["simulated"] if SIMULATION in sys.modules else ["local", pytest.param("kafka", marks=pytest.mark.servers)]
+
+
+@pytest.fixture
+def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on all members have the same name, as one has twice that the servers took for dead."""
+
+    def name() -> None:
+        if case.name == "simulated":
+            monkeypatch.setattr(sys.modules[SIMULATION].PROCESS.get(), "member_name", "one")
+        else:
+            slot = MemberSlot.claim(case.group)
+            monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
+
+    return name
 
 
 @pytest.fixture(params=LOGS)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -21,11 +22,12 @@ from tests.contracts.seed_logs import (
     by_partition,
     case,
     kafka_producer,
+    one_name,
     poll_until,
     wait_until,
 )
 
-__all__ = ["case", "kafka_producer"]
+__all__ = ["case", "kafka_producer", "one_name"]
 
 
 # --- messages ------------------------------------------------------------------------------
@@ -305,6 +307,40 @@ def test_members_share_the_partitions_and_hand_them_over_in_order(case: Case) ->
         else:
             assert owner.pop(partition) == name
     assert "lost" not in {what for _, what, _ in events}
+
+
+def test_a_member_takes_the_place_of_one_of_its_name_which_joins_again(
+    case: Case, one_name: Callable[[], None]
+) -> None:
+    """At once, as who is started again, and no other hears of it. Who lives is fenced: it has lost all, and is new."""
+    if case.name == "local":  # its members have no names
+        return
+    case.produce(1)
+    beside = case.member()
+    beside.commit_when_leaving()
+    beside.take(1)
+    one_name()
+    older = case.member()
+    poll_until([beside, older], lambda: len(beside.owned) == len(older.owned) == 2)
+    mine, heard = older.owned, len(beside.listener.events)
+    case.produce(20, first=1)
+    poll_until([beside, older], lambda: len(beside.taken) + len(older.taken) == 21)
+    committed = older.next_positions()
+    older.consumer.commit(committed)
+    newer = case.member()
+    poll_until([newer], lambda: newer.owned == mine)  # no rebalance: it would wait for the other one
+    assert committed.items() <= newer.listener.owned.items()
+    case.leave(newer)
+    poll_until([older], lambda: older.listener.told("lost"))
+    assert set(older.listener.told("lost")) == mine
+    poll_until([older], lambda: older.owned == mine)
+    assert committed.items() <= older.listener.owned.items()
+    values = case.produce(20, first=21)
+    taken = [*beside.taken, *older.taken]
+    poll_until([beside, older], lambda: len(beside.taken) + len(older.taken) == len(taken) + 20)
+    assert {message.value for message in taken}.union(values) == {*beside.values, *older.values}
+    older.consumer.commit(older.next_positions())
+    assert len(beside.listener.events) == heard
 
 
 def test_an_error_of_the_listener_reaches_the_caller(case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -18,7 +18,6 @@ from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader, _read, granted
 from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
@@ -30,9 +29,12 @@ from tests.contracts.seed_logs import (
     Case,
     Member,
     make_kafka_topic,
+    one_name,
     poll_until,
     wait_until,
 )
+
+__all__ = ["one_name"]
 
 CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
 
@@ -40,35 +42,10 @@ CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
 # --- members -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All members of the group have the same name, as one has twice that the servers took for dead."""
-    slot = MemberSlot.claim(case.group)
-    monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
-
-
 @pytest.mark.servers
-def test_a_member_that_was_fenced_joins_again(case: Case, one_name: None) -> None:
-    case.produce(10)
-    older = case.member()
-    older.take(10)
-    committed = older.next_positions()
-    older.consumer.commit(committed)
-    newer = case.member()
-    newer.own(4)
-    case.leave(newer)
-    poll_until([older], lambda: older.listener.told("lost"))
-    assert sorted(older.listener.told("lost")) == sorted(older.listener.told("assigned")[:4])
-    older.own(4)
-    assert {part: position for part, position in older.listener.owned.items() if position} == committed
-    values = case.produce(10, first=10)
-    assert sorted(message.value or b"" for message in older.take(20)[10:]) == sorted(values)
-    older.consumer.commit(older.next_positions())
-
-
-@pytest.mark.servers
-def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name: None) -> None:
+def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name: Callable[[], None]) -> None:
     """One of them ends with an error; who starts it again does so with growing pauses."""
+    one_name()
     case.produce(1)
     older, newer = case.member(), case.member()
     with pytest.raises(LogUnavailable, match="for good"):
