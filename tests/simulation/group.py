@@ -98,8 +98,8 @@ class Group:
         return None
 
     def unowned(self, topics: Iterable[str]) -> frozenset[Partition]:
-        every = frozenset(one for topic in topics for one in self._partitions(topic))
-        return every.difference(*(member.assignment for member in self.members.values()))
+        assigned = (member.assignment for member in self.members.values())
+        return frozenset(self.partitions(topics)).difference(*assigned)
 
     def is_settled(self, topics: Iterable[str]) -> bool:
         """Whether nothing is owed: each partition has an owner, and no rebalance is under way."""
@@ -119,8 +119,9 @@ class Group:
             delay = self._broker.rng.uniform(0.001, HEARTBEAT_SECONDS)
             self._broker.at(delay, self._tell_rebalance, member)
 
-    def _partitions(self, topic: str) -> list[Partition]:
-        return [Partition(topic, number) for number in range(len(self._broker.topics.get(topic, ())))]
+    def partitions(self, topics: Iterable[str]) -> list[Partition]:
+        counts = {topic: len(self._broker.topics.get(topic, ())) for topic in topics}
+        return [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
 
     def _expire(self, member: Member, silence: int) -> None:
         if self._broker.is_down:
@@ -153,8 +154,7 @@ class Group:
             self._broker.at(HEARTBEAT_SECONDS, self._sync, generation)
             return
         self.state = "stable"
-        topics = sorted({topic for member in self.members.values() for topic in member.client.topics})
-        every = [one for topic in topics for one in self._partitions(topic)]
+        every = self.partitions(sorted({topic for member in self.members.values() for topic in member.client.topics}))
         claims = {one: number for number, member in self.members.items() for one in sorted(member.claimed)}
         target = fair_share(list(self.members), every, claims)
         for number, member in self.members.items():

@@ -11,9 +11,9 @@ from typing import Any
 from site_spider.dead_letter_replay import PutBack
 from site_spider.dupefilter.dupefilter import SeedFilter, Seen
 from site_spider.frontier.scheduler import Queues
-from site_spider.frontier.spill import Spill, TopicPartitions
+from site_spider.frontier.spill import SeedWriter, Spill, TopicPartitions
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier
-from site_spider.intake.intake import Intake
+from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import PartitionLedger, Ledger
 from site_spider.results.batches_and_retries import Batcher
@@ -38,6 +38,7 @@ CHOSEN = {  # who is found soon by these troubles, and late by all of them
     "a join that is owed is not paid": ["kill_in_revocation"],
     "a tally counts whatever its version": ["freeze_with_a_tally"],
 }
+MISSED = {"a parked message is not told of", "a seed is filtered for a page in flight at once"}  # but by tests
 YES = "Verdict(Answer.ACKNOWLEDGED)"
 
 # fmt: off
@@ -46,21 +47,18 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "the watermark is one too far": (PartitionLedger.watermark, "return offset", "return offset + 1"),
     "runs that are complete ahead are one too long": (PartitionLedger._restore,
         "(ahead.complete)", "((first, end + 1) for first, end in ahead.complete)"),
-    "runs that a commit tells are one too long": (PartitionLedger._complete_runs,
-        "yield after, offset", "yield after, offset + 1"),
+    "runs that a commit tells are one too long": (PartitionLedger._complete_runs, "after, offset", "after, offset + 1"),
     "a seed behind a complete run counts as complete": (PartitionLedger.is_done,
         "self.done_ahead[0][1] <= offset", "self.done_ahead[0][1] < offset"),
     "the oldest incomplete seed is overlooked": (PartitionLedger.watermark, "in self.open:", "in [*self.open][1:]:"),
     "the end of a partition is one too far": (Ledger.reached, "= offset", "= offset + 1"),
     "seeds of a partition that left are not fenced": (Ledger.revoke, "return fenced", "return []"),
-    "the last hold but one completes a seed": (Ledger.release,
-        "entry.holds > 1:", "entry.holds > 1 + (entry.outcome is not None):"),
+    "the last hold but one completes a seed": (Ledger.release, "> 1:", "> 1 + (entry.outcome is not None):"),
     "a request that ends gives two holds back": (Completion.ended, "self.release(job.entry)",
         "self.release(job.entry) or (job.entry.holds and self.release(job.entry))"),
     "a link that waits does not hold its seed": (Queues.put, "self._completion.ledger.hold(job.entry)", "pass"),
-    "a partition that leaves is committed as done": (Ledger.positions, "return {",
-        "found = {p: at and leaving and Position(self.next_offset(p)) or at for p, at in found.items()}\n"
-        "        return {"),
+    "a partition that leaves is committed as done": (Ledger.positions, "self.position(partition, leaving=leaving)",
+        "(leaving and Position(self.next_offset(partition) or 0)) or self.position(partition)"),
     "what waits for a lost partition is kept": (Completion.lost, "self._fence(entry)", "pass"),
     "an assignment begins one too far": (Completion.assigned, "(partition, position)",
         "(partition, position and position._replace(offset=position.offset + 1, metadata=''))"),
@@ -68,6 +66,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "the last message of a batch is dropped": (Intake._hand_over,
         "in messages]", "in messages[: len(messages) - (len(messages) > 5)]]"),
     "a partition that was paused stays so": (Intake._pause_or_resume, "consumer.pause(", "consumer._paused.update("),
+    "what a partition that leaves has goes on": (Seeds._revoked, "self.lost(leaving)", "pass"),
     "partitions that leave are not counted": (OffsetCommits.forget, "self._leaves += 1", "pass"),
     "a refused commit counts as done": (OffsetCommits._answered, "if leaves !=", "error = None\n        if leaves !="),
     "a commit without an answer is waited for": (OffsetCommits._answered,
@@ -76,35 +75,24 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a join that is owed is not paid": (SimConsumer._take_assignment, "if self._owes_join:", "if False:"),
     "sessions do not end": (Group.lost_sight, "list(self.members.values())", "()"),
     # the frontier and the spill
-    "a retry is dropped": (PoliteFrontier.put,
-        "self._put(", "getattr(waiter, 'meta', {}).get('retry_times') or self._put("),
+    "a retry is lost": (PoliteFrontier.put, "self._put(", "'retry_times' in getattr(waiter, 'meta', ()) or self._put("),
     "a host's place is not given back": (PoliteFrontier.came_back, "self.frontier.release(", "dict("),
     "the limit of a host is one too high": (build_frontier, "(concurrency", "(concurrency + 1"),
     "a spilled link is done before it is durable": (Spill.send, "self._background.when_done(future,",
         "(future := Future()).set_result(None)\n        self._background.when_done(future,"),
-    "a link that is to be spilled is dropped": (Spill.send, "message = ", "if is_link:\n"
-        "            job.written = True\n"
-        "            return not self._completion.ended(request)\n"
-        "        message = "),
-    "a redirect that is to be spilled is dropped": (Spill.send, "message = ", "if not is_link:\n"
-        "            job.written = True\n"
-        "            job.parent or self._completion.ledger.decide(job.entry, Outcome.SPILLED)\n"
-        "            return not self._completion.ended(request)\n"
-        "        message = "),
+    "what is to be spilled is dropped": (Spill.send, "message = ", "job.written = True\n"
+        "        job.parent or self._completion.ledger.decide(job.entry, Outcome.SPILLED)\n"
+        "        return not self._completion.ended(request)\n        message = "),
+    "what is spilled has no key": (SeedWriter.write, "host_of(request.url).encode() or None, value", "None, value"),
     "the end of a task does not hear of a spilled link": (Control.put, "[task_id] = known", ""),
     # deliveries
     "a sink's wish for a retry counts as yes": (Delivery._outcome, "= write.result()",
         f"= [{YES} if one.answer is Answer.RETRY else one for one in write.result()]"),
     "a sink that is away counts as yes": (Delivery._outcome, "self._batcher.fail(batch.number, self._now(), jitter)",
-        f"yes = [{YES}] * len(batch.records)\n"
-        "            for one in self._batcher.settle(batch.number, yes, self._now(), jitter):\n"
-        "                self._call(one.done, one.verdict)"),
-    "a result for a sink that is away is not kept": (Delivery.submit, "now = ",
-        f"if not self.available:\n            return asyncio.get_running_loop().call_soon(done, {YES})\n"
-        "        now = "),
+        f"(yes := asyncio.Future()).set_result([{YES}] * len(batch.records))\n"
+        "            return self._outcome(batch, yes)"),
     "a batch that failed is forgotten": (Batcher.fail, "in entries:", "in ():"),
-    "the first of several sinks is enough": (_Pending.answered,
-        "self.sinks -= 1", "self.sinks = min(self.sinks, 1) - 1"),
+    "the first of several sinks is enough": (_Pending.answered, "-= 1", "= min(self.sinks, 1) - 1"),
     "a sink's refusal counts as yes": (_Pending.answered, "verdict.answer is Answer.REJECTED", "False"),
     "a dead letter is done before it is durable": (DeadLetters._send,
         "self._background.when_done(sent, self._sent, entry, headers, most)",
@@ -114,10 +102,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     "an item does not hold its seed": (Results.submit_item, "_Pending(self, job,", "_Pending(self, None,"),
     # pages that are asked for again
-    "a page that is unchanged becomes an empty one": (conditional.describe_outcome,
-        "result.unchanged = checked.unchanged", "pass"),
-    "a page that has changed counts as unchanged": (conditional._has_same_body,
-        "return bool(", "return bool(found) or ("),
+    "a page that is unchanged becomes an empty one": (conditional.describe_outcome, "= checked.unchanged", "= False"),
+    "a page that has changed counts as unchanged": (conditional._has_same_body, "bool(", "bool(found) or ("),
     "a change is said to be as old as the document": (conditional.describe_check,
         "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
     # the dupefilter
@@ -151,16 +137,11 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._unproved.setdefault(parked.task_id, deque()).append(numbered)", "self._finish(parked, sent.result())"),
     "a seed of a paused task is not parked": (Leaving._park_seed,
         'self._completion.tell("leaves", waiting)', "return self._completion.end_as(waiting, Outcome.SPILLED)"),
-    "a link of a paused task is not parked": (Leaving.park, "request, job =",
-        "if isinstance(waiter, WaitingLink):\n"
-        "            return self._completion.release(waiter.parent.entry)\n"
-        "        request, job ="),
+    "a link of a paused task is not parked": (Leaving.park, "not self._spill.send(request, job, is_link",
+        "self._completion.ended(request) or dict(is_link"),
     "half of what was parked comes back": (_Returning._send, "headers = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        headers = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
-        "self._background.when_done(sent, self._sent, waiting)", "self._completion.end_as(waiting, Outcome.SPILLED)\n"
-        "        self._background.when_done(\n"
-        "            sent, lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()),\n"
-        "            waiting)"),
+        "self._background.when_done(sent, self._sent, waiting)", "self._completion.end_as(waiting, Outcome.SPILLED)"),
 }
 # fmt: on

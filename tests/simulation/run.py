@@ -173,12 +173,14 @@ async def _supervise(world: World) -> None:
     for process in world.alive:
         if wrong := process.unbalanced():
             world.violation("conservation", f"{process.name}: {wrong}")
-    group, topics = world.group, world.topics.tiers
-    if world.is_disturbed or group.is_settled(topics):
+    group, topics, owners = world.group, world.topics.tiers, world.owners
+    is_shared = group.is_settled(topics) and owners.total() == len(owners) == len(group.partitions(topics))
+    if world.is_disturbed or is_shared:
         world.owned_at = Machine.now()
     elif Machine.now() - world.owned_at > OWNED_SECONDS:
         nobodys = [tuple(one) for one in sorted(group.unowned(topics))]
-        world.violation("nobody has a partition", f"{nobodys}, {group.state}")
+        kind = "two have a partition" if owners.total() > len(owners) else "nobody has a partition"
+        world.violation(kind, f"{nobodys}, {group.state}, {[(*one, owners[one]) for one in sorted(owners)]}")
 
 
 async def _ended(world: World, process: Process) -> None:

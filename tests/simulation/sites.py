@@ -25,6 +25,7 @@ from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger.completion import Job, job_of
 from site_spider.meta_keys import AGAIN
+from site_spider.page.url import host_of
 from site_spider.sources import extraction_process
 from tests.in_process import extraction
 
@@ -214,7 +215,7 @@ class Sites:
                     self.pages[f"{there}/copy"] = Page(f"{there}/copy", original.links, canonical=there)
                     there = f"{there}/copy"
                 page.links.append(there)
-        for url in self.pages.keys() - self.sources.keys():
+        for url in [one for one in self.pages if one not in self.sources]:
             for link in filter(None, [*self.pages[url].links, self.pages[url].canonical]):
                 self.parents[link].append(url)
 
@@ -275,6 +276,7 @@ class Web(BaseDownloadHandler):
             since, process.asked_at[host] = Machine.now() - before, Machine.now()
             if process.lost_at < before and since < pause_seconds - 0.01:
                 yield "politeness", f"{host} after {since:.2f} s"
+            yield from self._wrong_beside(process, host, job)
         if job is not None and is_page:
             yield from self._beyond_limits(world, job, request)
         if job is not None and is_page and not {"retry_times", "redirect_times", AGAIN} & request.meta.keys():
@@ -283,6 +285,17 @@ class Web(BaseDownloadHandler):
                 world.linked[job.seed.task_id, host].add(request.url)
             if (count := world.begun[job.seed.task_id]) > (most := world.budgets.get(job.seed.task_id, math.inf)):
                 yield "over budget", f"{job.seed.task_id}: {count} pages of {most}"
+
+    def _wrong_beside(self, process: Process, host: str, job: Job | None) -> Iterator[tuple[str, str]]:
+        """Its limits hold over all processes: with the key of its host a page is asked for by one of them."""
+        is_keyed = process.world.plan.settings["SITE_HOST_OWNERSHIP"] or (job and host_of(job.seed.url) == host)
+        if job is None or not (is_keyed and process.is_alone_with_its_own):
+            return
+        process.keyed_at[host] = Machine.now()
+        for other in process.world.alive:
+            is_of_group = other is not process and other.is_other == process.is_other
+            if is_of_group and other.is_alone_with_its_own and other.keyed_at.get(host, 0.0) > other.lost_at:
+                yield "politeness", f"{host} is asked by {other.name}, too"
 
     def _beyond_limits(self, world: World, job: Job, request: Request) -> Iterator[tuple[str, str]]:
         """Of a task: what it has begun too soon, or too late."""
@@ -459,10 +472,3 @@ class _Marks:
 SimBloom = type("SimBloom", (_Marks, BloomDone), {})
 SimRolling = type("SimRolling", (_Marks, RollingDone), {})
 extraction_process._Worker.start = extraction._started  # type: ignore[method-assign, assignment]
-
-
-class NoStatistics(SimSink):
-    async def open(self) -> None: ...
-
-    async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:
-        return [ACKNOWLEDGED] * len(records)

@@ -74,22 +74,17 @@ def _take(world: World, rng: random.Random, fits: Callable[[Process], Any] = boo
 # --- to one process -----------------------------------------------------------------------------
 
 
-async def _kill(world: World, rng: random.Random, process: Process) -> Process:
-    """Before any step; the same, or another, takes its place at once or later."""
+async def _kill(world: World, rng: random.Random, process: Process, *, at_once: bool = False) -> Process:
+    """Before any step; the same, or another, takes its place at once or later: before its session has ended."""
     died = asyncio.Event()
     world.deaths += 1
-    Machine.running().after_steps(rng.randrange(400), lambda: (world.kill(process), died.set()))
+    Machine.running().after_steps(0 if at_once else rng.randrange(400), lambda: (world.kill(process), died.set()))
     await died.wait()
-    await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
-    return world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
+    await asyncio.sleep(rng.choice([0.2, 0.5, 2] if at_once else [0.2, 0.5, 2, 15]))
+    return world.start(process.slot if at_once or rng.random() < 0.8 else 100 + len(world.processes))
 
 
-async def _kill_at_once(world: World, rng: random.Random, process: Process) -> None:
-    """Its successor comes before its session has ended."""
-    world.deaths += 1
-    world.kill(process)
-    await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
-    world.start(process.slot)
+_kill_at_once = partial(_kill, at_once=True)
 
 
 async def _kill_again(world: World, rng: random.Random, process: Process) -> None:

@@ -10,6 +10,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from math import inf
+from operator import attrgetter
 from typing import Any
 from weakref import WeakSet
 
@@ -93,6 +94,12 @@ RARE: dict[str, list[dict[str, Any]]] = {  # of which a third of the numbers has
 }
 
 
+HOLDS = (  # parts, while something is under way
+    "completion.ledger.in_flight", "completion._alive", "completion._begun", "completion.repeats.under_way", "room",
+    "room.load.bytes", "room.load.spilling", "room.load.requests", "bodies.bytes", "results._dead_letters.under_way",
+    "tasks.parking._unproved", "dupefilter.seen._seeds", "dupefilter.seen._met_for", "dupefilter.seen._joined",
+    "dupefilter.seen._then", "commits._held.size_bytes", "commits._held._trees", "commits._firsts", "commits._running",
+)  # fmt: skip
 WITHOUT = {"maps": ["robots"], "anew": ["recrawls"], "gone": ["recrawls"], "groups": ["idle", "lists"]}
 
 
@@ -204,6 +211,7 @@ class Process:
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
         self.asked_at: dict[str, float] = {}  # each host, for a page
+        self.keyed_at: dict[str, float] = {}  # likewise, of what has the key of the host
         self.days: set[str] = set()  # of a calendar, that it was answered
         self.leaving: Counter[str] = Counter()  # messages that are about to, by topic
         self.crawler: Any = None
@@ -242,29 +250,28 @@ class Process:
         """As far as it knows."""
         return any(partition in consumer.owned for consumer in self.consumers)
 
-    def may_ask(self, host: str) -> bool:
-        """Whether it has the partition of a host, where that counts; what waits just when that leaves may begin."""
+    @property
+    def is_alone_with_its_own(self) -> bool:
+        """Whether no other has the partition of its hosts; what waits just when that leaves may begin."""
         plan, tiers = self.world.plan, self.world.topics.tiers
-        parts, is_plain = self.world.broker.topic(tiers[0]), len(tiers) == 1 and plan.settings["SITE_HOST_OWNERSHIP"]
-        if self.parts is None or not is_plain or len(parts) > plan.partitions or Machine.now() - self.lost_at < 1.0:
+        is_plain = len(tiers) == 1 and len(self.world.broker.topic(tiers[0])) <= plan.partitions
+        return is_plain and Machine.now() - self.lost_at >= 1.0 and all(one.is_member for one in self.consumers)
+
+    def may_ask(self, host: str) -> bool:
+        """Whether it has the partition of a host, where that counts."""
+        plan, topic = self.world.plan, self.world.topics.tiers[0]
+        if self.parts is None or not (plan.settings["SITE_HOST_OWNERSHIP"] and self.is_alone_with_its_own):
             return True
-        partition = Partition(tiers[0], partition_of(host.encode(), plan.partitions))
+        partition = Partition(topic, partition_of(host.encode(), plan.partitions))
         return self.parts.completion.ledger.epoch(partition) is not None
 
     def left(self) -> dict[str, int]:
         if (parts := self.parts) is None:
             return {}
-        completion, load = parts.completion, parts.room.load
-        return {
-            "seeds in flight": completion.ledger.in_flight,
-            "requests that wait": len(parts.room),
-            "requests alive": len(completion._alive),
-            "begun": len(completion.begun()),
-            "downloads": sum(self.downloads.values()),
-            "bytes": load.bytes + load.spilling + load.requests,
-            "bodies": parts.bodies.bytes,
-            "backlog": sum(delivery.backlog_bytes for delivery in parts.sinks),
-        }
+        held = {name: attrgetter(name)(parts) for name in HOLDS if parts.config.exactly_once or "commits" not in name}
+        counted = {name: what if isinstance(what, int) else len(what) for name, what in held.items()}
+        backlog = sum(delivery.backlog_bytes for delivery in parts.sinks)
+        return counted | {"downloads": sum(self.downloads.values()), "backlog": backlog}
 
     @property
     def has_work(self) -> bool:
@@ -346,6 +353,12 @@ class World:
     @property
     def group(self) -> Group:
         return self.broker.group("site_spider")
+
+    @property
+    def owners(self) -> Counter[Partition]:
+        """How many living processes have each partition, as they know themselves."""
+        open_ones = [one.parts for one in self.alive if not one.is_other]
+        return Counter(at for parts in open_ones if parts is not None for at in parts.completion.ledger.partitions())
 
     def lag(self) -> int:
         names = ["site_spider", *([OTHER_SINK] if "groups" in self.plan.extras else [])]
@@ -429,14 +442,15 @@ _SETTINGS = {
     "SITE_SEED_LOG_CLASSES": {"local": _LOG, "kafka": _LOG},
     "SITE_SINK_CLASSES": {"kafka": f"{_SITES}.LogSink"},
     "SITE_READER_CLASSES": dict.fromkeys(("kafka", f"{_SITES}.SimSink"), f"{_SITES}.SimResults"),
-    "SITE_STATS_TO": f"{_SITES}.NoStatistics",
+    "SITE_KAFKA_BROKERS": "simulated:9092",
+    "SITE_STATS_TO": "kafka",
     "SITE_FRONTIER_SOCKET": False,
     "DEPTH_LIMIT": 0,
     "RETRY_TIMES": 2,
     "SITE_RETRY_PAUSE_SECONDS": 0.5,
     "SITE_CALLBACK_TIMEOUT_SECONDS": 0.5e9,  # the watchdog measures real time
 }
-_EXACTLY_ONCE = {"SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092", "SITE_SINKS": "kafka"}
+_EXACTLY_ONCE = {"SITE_KAFKA_EXACTLY_ONCE": True, "SITE_SINKS": "kafka"}
 
 
 def _settings(plan: Plan) -> Settings:
