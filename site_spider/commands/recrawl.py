@@ -181,7 +181,7 @@ class Recrawl:
         won = self._exchange({url_id: (wanted[url_id][CLAIM], claim.text) for url_id, claim in claims.items()})
         self._learn(runtime.monotonic() - began)
         sent = {}
-        for url_id in won:
+        for url_id in filter(won.__contains__, seeds):  # as they were found
             if runtime.monotonic() < deadline:  # else it is left as by a run that was killed
                 headers = [(_HEADER, _header(batch, url_id))]
                 sent[url_id] = self._producer.send(self._plan.topic, *seeds[url_id], headers)

@@ -179,7 +179,7 @@ class _Commit:
                 world.truth.store("kafka", item, self.consumer.process.name)
             else:
                 self.consumer.broker.append(item.topic or world.topics.seeds, item.key, item.value, ())
-        for partition, position in self.positions.items():
+        for partition, position in sorted(self.positions.items()):
             world.truth.committing(self.consumer, partition, position)
             group.committed[partition] = Position(*position)
 
