@@ -35,6 +35,7 @@ from tests.simulation.log import SimConsumer
 
 CHOSEN = {  # who is found soon by these troubles, and late by all of them
     "a commit is put together while another is settled": ["kill_again"],
+    "a commit without an answer is waited for": ["commits"],
     "a join that is owed is not paid": ["kill_in_revocation"],
     "a tally counts whatever its version": ["freeze_with_a_tally"],
 }
