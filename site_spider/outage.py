@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from math import inf
 from typing import TypeVar
 
 from site_spider import runtime
@@ -42,20 +44,34 @@ class Outage:
             self._logger.info("%s after %.1f s", self._ends, self.seconds())
             self.is_on = False
 
+    @contextmanager
+    def tried(self, *away: type[Exception], until: float = inf) -> Iterator[None]:
+        """Around one attempt: errors of these kinds are said and end here, before that monotonic time."""
+        try:
+            yield
+        except away as error:
+            if runtime.monotonic() >= until:
+                raise
+            self.goes_on(error)
+        else:
+            self.is_over()
+
 
 async def until_there(
     attempt: Callable[[], Awaitable[T]], away: type[Exception], wait_seconds: float, outage: Outage
 ) -> T:
     """Call `attempt` until it does not raise `away`. Raises that when `wait_seconds` are over."""
-    deadline = runtime.monotonic() + wait_seconds
+    last_at = runtime.monotonic() + wait_seconds - _PAUSE_SECONDS
     while True:
-        try:
-            found = await attempt()
-        except away as error:
-            if runtime.monotonic() + _PAUSE_SECONDS >= deadline:
-                raise
-            outage.goes_on(error)
-        else:
-            outage.is_over()
-            return found
+        with outage.tried(away, until=last_at):
+            return await attempt()
         await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def wait_until_there(attempt: Callable[[], T], away: type[Exception], wait_seconds: float, outage: Outage) -> T:
+    """The same for a thread that may wait: it blocks."""
+    last_at = runtime.monotonic() + wait_seconds - _PAUSE_SECONDS
+    while True:
+        with outage.tried(away, until=last_at):
+            return attempt()
+        runtime.sleep(_PAUSE_SECONDS)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from site_spider.outage import Outage, until_there
+from site_spider.outage import Outage, until_there, wait_until_there
 from tests.in_process import virtual_time
 
 
@@ -34,17 +34,28 @@ class Store:
         self.failures = failures
 
     async def open(self) -> str:
+        return self.opened()
+
+    def opened(self) -> str:
         self.failures -= 1
         if self.failures >= 0:
             raise ConnectionError(f"{self.failures} left")
         return "open"
 
 
-def test_what_is_away_is_awaited(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("blocks", [False, True])
+def test_what_is_away_is_awaited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, blocks: bool
+) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr("site_spider.outage._PAUSE_SECONDS", 0.001)
     outage = Outage(logging.getLogger("trial"), "away", "there")
-    assert asyncio.run(until_there(Store(3).open, ConnectionError, 20, outage)) == "open"
+    if blocks:
+        assert wait_until_there(Store(3).opened, ConnectionError, 20, outage) == "open"
+        with pytest.raises(ConnectionError, match="98 left"):
+            wait_until_there(Store(99).opened, ConnectionError, 0, Outage(logging.getLogger("trial"), "", ""))
+    else:
+        assert asyncio.run(until_there(Store(3).open, ConnectionError, 20, outage)) == "open"
     assert [message.partition(" after")[0] for message in caplog.messages] == ["away: 2 left", "there"]
 
 

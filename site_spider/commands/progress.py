@@ -24,7 +24,7 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import Progress, Rate, in_parked_topic, in_seed_topic, of_partition, of_topics, total
-from site_spider.outage import Outage
+from site_spider.outage import Outage, wait_until_there
 from site_spider.seed.topics import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
@@ -330,15 +330,10 @@ class Command(SiteCommand):
         topics = CrawlTopics.beside(self.options, topic)
         away = Outage(logger, "Waiting", f"{log.address} answers again")
         for look in count():
-            try:
-                report = task_report(TaskDesk(log, topics), group, opts.task_id)
-            except LogUnavailable as error:
-                if not look:
-                    raise
-                away.goes_on(error)
-                runtime.sleep(_TASK_SECONDS)
-                continue
-            away.is_over()
+            wait_seconds = math.inf if look else 0
+            report = wait_until_there(
+                lambda: task_report(TaskDesk(log, topics), group, opts.task_id), LogUnavailable, wait_seconds, away
+            )
             has_any = report["waiting"] or report["parked"]
             if not look and not has_any and report["state"] == _NOT_DECLARED:
                 raise not_known(opts.task_id)

@@ -310,11 +310,8 @@ class Command(SiteCommand):
     def _rounds(self, every_seconds: int, round_: Callable[[], None]) -> None:
         away = Outage(logger, "The round is given up and repeated later", "The store and the log are back")
         while True:
-            try:
+            with away.tried(SinkUnavailable, LogUnavailable):
                 round_()
-                away.is_over()
-            except (SinkUnavailable, LogUnavailable) as error:
-                away.goes_on(error)
             runtime.sleep(every_seconds)
 
     def _plan(self, opts: argparse.Namespace, topic: str) -> RecrawlPlan:

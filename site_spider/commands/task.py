@@ -348,16 +348,14 @@ class Command(SiteCommand):
             self._orders.known(may_be_new=False)
             look_at = 0.0
             while not _is_told(ending := endings.get(self.task_id)):
-                try:
+                with away.tried(LogUnavailable):
                     if runtime.monotonic() >= look_at:
                         desk.read()
                         look_at = runtime.monotonic() + _LOOK_SECONDS
                         if self._is_spent(TaskOverview(desk.board, endings)):
                             return
                     view.taken(view.reader.poll(_POLL_SECONDS))
-                    away.is_over()
-                except LogUnavailable as error:
-                    away.goes_on(error)
+                if away.is_on:
                     runtime.sleep(_POLL_SECONDS)
         assert ending is not None
         assert ending.ended is not None

@@ -217,14 +217,9 @@ class DoneCourier:
     ) -> list[T]:
         """Call until it succeeds, and give its answer; nothing at the end of the crawl."""
         while True:
-            try:
-                answer = await self._on_a_thread(call, fingerprints)
-            except Exception as error:  # noqa: BLE001 - a mistake in a store must not lose anything either
-                outage.goes_on(error)
-                await self._pause(_RETRY_SECONDS)
-            else:
-                outage.is_over()
-                return [answer]
+            with outage.tried(Exception):  # a mistake in a store must not lose anything either
+                return [await self._on_a_thread(call, fingerprints)]
+            await self._pause(_RETRY_SECONDS)
             if self._closing.is_set():
                 return []
 

@@ -8,6 +8,7 @@ next tally (tasks.tracker).
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
@@ -17,14 +18,16 @@ from functools import partial
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, TopicMissing
+from site_spider.outage import Outage, wait_until_there
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.control_log import Endings, make_ordered, read_endings, written
 from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing, TakenBack, TaskEnding, prefix_of
 from site_spider.tasks.follower import TopicView, read_board
 
+logger = logging.getLogger(__name__)
+
 _ANSWER_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
 _COUNT_SECONDS = 10.0
 
 
@@ -39,6 +42,7 @@ class TaskProducer:
         self._counted = Endings(task_id)
         self._was_ending: bool | None = None  # when this one began; None: its word was not read yet
         self._view = TopicView(log, topics.control, self._take)
+        self._away = Outage(logger, "Waiting for what is said of ends of tasks", "It was read")
 
     def waiting(self) -> int:
         """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
@@ -71,16 +75,8 @@ class TaskProducer:
 
     def _read(self) -> TaskEnding:
         """What the log says now, also if it is away for a moment: without its end the task would stay open."""
-        deadline = runtime.monotonic() + _ANSWER_SECONDS
-        while True:
-            try:
-                self._view.read_on()
-            except LogUnavailable:
-                if runtime.monotonic() > deadline:
-                    raise
-                runtime.sleep(_PAUSE_SECONDS)
-            else:
-                return self._counted.get(self._task_id) or TaskEnding()
+        wait_until_there(self._view.read_on, LogUnavailable, _ANSWER_SECONDS, self._away)
+        return self._counted.get(self._task_id) or TaskEnding()
 
     def _take(self, message: Message) -> str:
         before = self._counted.get(self._task_id)

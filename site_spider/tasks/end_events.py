@@ -257,11 +257,8 @@ class TaskCloser(GroupWork):
         return ending is not None and ending.is_ending
 
     async def _make_log(self) -> None:
-        try:
+        with self._away.tried(SiteSpiderError):
             await asyncio.to_thread(self.make_log)
-            self._away.is_over()
-        except SiteSpiderError as error:
-            self._away.goes_on(error)
         self._is_making = False
 
     def _begin(self, task_ids: list[str]) -> None:

@@ -132,15 +132,11 @@ class Follower:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                messages = self._poll()
-            except LogUnavailable as error:
-                self._away.goes_on(error)
+            with self._away.tried(LogUnavailable):
+                if messages := self._poll():
+                    self._tell(self._arrive, messages)
+            if self._away.is_on:
                 self._stopping.wait(_PAUSE_SECONDS)
-                continue
-            self._away.is_over()
-            if messages:
-                self._tell(self._arrive, messages)
 
     def _poll(self) -> list[Message]:
         reader = self._view.reader
