@@ -20,7 +20,7 @@ from site_spider.console.fleet import (
     summed,
 )
 from site_spider.console.process_state import ProcessState, TaskFigures, tasks
-from site_spider.observe.counters import PAUSES_SAID
+from site_spider.intake.room import PAUSES_SAID
 from site_spider.tasks.orders import TaskFacts
 from site_spider.text import plural
 

@@ -176,7 +176,7 @@ class Intake(Listener):
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
         enough = min(_BATCH, self._receiver.poll_room.capacity()) // 4
         self._full = room <= 0 or (self._full and room < enough)
-        consumer.pause(self._mine if self._full else self._mine & self._receiver.poll_room.closed)
+        consumer.pause(self._mine if self._full else self._mine & self._receiver.poll_room.closed.keys())
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [(message, self._read(message)) for message in messages]

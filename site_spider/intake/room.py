@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import Final, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
@@ -174,18 +175,41 @@ def _is_over(count: int, limit: float, *, was: bool) -> bool:
     return count > (limit * _RESUME_SHARE if was else limit)
 
 
+class Pause(NamedTuple):
+    """A cause, of the names in observe.counters, in words; both are empty when seeds are polled."""
+
+    cause: str = ""
+    said: str = ""
+
+
+PAUSES_SAID: Final = {
+    "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
+    "kafka": "the seed topic does not take what is sent to it",
+    "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
+    "stop": "partitions are handed over, or the crawl stops",
+    "frontier": (
+        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+    ),
+}
+LOG_IS_AWAY: Final = Pause("kafka", "the seed log does not answer, so other members may own the partitions")
+_SPAN_SAID = "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS)"
+_SHARE_SAID = "too many of the seeds in flight are its"
+_TIER_SAID = "its tier has its share of the seeds in flight (SITE_SEED_TOPICS)"
+
+
 @dataclass(eq=False)
 class PollRoom:
-    """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
+    """`now`, `pause`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
 
     _ledger: Ledger
     _load: Load
     _most: int  # seeds in flight
     _span_offsets: int  # from the watermark of a partition to what is polled next
-    _may_poll: Callable[[], bool]
+    _refusal: Callable[[], Pause]  # by anything else
     _weights: Mapping[str, float]  # by tier
     _has_tasks: Callable[[], bool] = lambda: False  # that share what is polled
-    closed: Set[Partition] = frozenset()  # whose slowest seed is too far behind, or that have more than their share
+    closed: Mapping[Partition, str] = field(default_factory=dict)  # of which no more are polled, and why
     _too_wide: Set[Partition] = frozenset()
     _greedy: frozenset[Partition] = frozenset()  # that have more than their share
     _tier_room: float = inf  # of the tier with the least, of those that go on
@@ -199,8 +223,14 @@ class PollRoom:
 
     def now(self) -> int:
         """How many seeds may be polled now."""
-        if not self._may_poll():
-            return 0
+        return 0 if self._refusal().cause else self._room()
+
+    def pause(self) -> Pause:
+        """Why none may, of any partition."""
+        refusal = self._refusal()
+        return refusal if refusal.cause or self._room() > 0 else Pause("frontier", PAUSES_SAID["frontier"])
+
+    def _room(self) -> int:
         room = min(self._limit - self._ledger.in_flight, self._load.seed_room())
         return int(min(max(room, self._least), self._most_at_once, self._tier_room))
 
@@ -235,7 +265,8 @@ class PollRoom:
         self._too_wide = wide
         in_flight = {partition: len(ledger.of_partition(partition).open) for partition in mine}
         self._greedy = self._over_share(in_flight)
-        self.closed = wide | self._greedy | self._over_tiers(in_flight)
+        closed = dict.fromkeys(self._over_tiers(in_flight), _TIER_SAID)
+        self.closed = closed | dict.fromkeys(self._greedy, _SHARE_SAID) | dict.fromkeys(wide, _SPAN_SAID)
 
     def _over_share(self, in_flight: Mapping[Partition, int]) -> frozenset[Partition]:
         """The partitions of which no more are to be polled, of several that are assigned."""
@@ -315,6 +346,7 @@ class BackPressure:
     is_stopping: Callable[[], bool]
     has_memory: Callable[[], bool]  # for more bodies
     soft_limit: SoftLimit
+    has_suspects: Callable[[], bool]
 
     def hindrance(self) -> str:
         """What keeps downloads from beginning, of the causes of observe.counters; empty when they may."""
@@ -328,17 +360,20 @@ class BackPressure:
             return "sink"
         return "" if self.load.may_download and self.commits.is_taking() else "kafka"
 
-    def cause(self) -> str:
-        """What keeps polls from beginning; empty when they may."""
-        if hindrance := self.hindrance():
-            return hindrance
-        if not self.may_admit():
-            return "sink"
-        return "memory" if self.soft_limit.keeps_intake else ""
+    def refusal(self) -> Pause:
+        """Who keeps polls from beginning; empty when they may."""
+        if self.has_suspects():
+            return Pause("suspicion", "seeds suspected of killing the process are crawled one by one")
+        if away := next((delivery.sink.name for delivery in self.sinks if not delivery.available), ""):
+            return Pause("sink", f"the sink {away} is away")
+        if self.commits.is_cut_off:
+            return LOG_IS_AWAY
+        if away := self.commits.sink_away:
+            return Pause("sink", f"the sink {away} is away")
+        is_short = "memory" if self.soft_limit.keeps_intake else ""
+        cause = self.hindrance() or (is_short if self.may_admit() else "sink")
+        return Pause(cause, PAUSES_SAID.get(cause, ""))
 
     def may_admit(self) -> bool:
         """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
         return not self.commits.is_crowded
-
-    def may_poll(self) -> bool:
-        return not self.cause()

@@ -23,13 +23,10 @@ from site_spider import runtime
 from site_spider.bounded import Histogram, NameCounts
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
-from site_spider.intake.intake import Seeds
-from site_spider.intake.room import BackPressure
-from site_spider.intake.suspects import Quarantine
+from site_spider.intake.room import LOG_IS_AWAY, Pause, PollRoom
 from site_spider.ledger.completion import Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.failures import REASONS, failure_name, reason_of
-from site_spider.results.pipeline import Sinks
 from site_spider.seed.seed import Seed
 
 MOST_NUMBERS: Final = 300
@@ -153,26 +150,12 @@ class LoopLag:
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
 
-SPAN_SAID: Final = (  # of one partition
-    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
-)
-
-
-class Pause(NamedTuple):
-    """A cause, one of CAUSES, in words; both are empty when seeds are polled."""
-
-    cause: str = ""
-    said: str = ""
-
 
 @dataclass
 class Pauses:
     """Looked at some times a second. One cause counts at a time: the first that applies."""
 
-    _seeds: Seeds
-    _quarantine: Quarantine
-    _back_pressure: BackPressure
-    _sinks: Sinks
+    _poll_room: PollRoom
     _is_log_away: Callable[[], bool]
 
     def __post_init__(self) -> None:
@@ -181,35 +164,15 @@ class Pauses:
 
     def look(self) -> None:
         now = runtime.monotonic()
-        cause = self.now().cause or ("span" if self._seeds.poll_room.closed else "")
+        cause = self.now().cause or ("span" if self._poll_room.closed else "")
         if cause:
             self.seconds[cause] += now - self._looked_at
         self._looked_at = now
 
     def now(self) -> Pause:
-        if self._quarantine.is_closed:
-            return Pause("suspicion", "seeds suspected of killing the process are crawled one by one")
-        away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
-        if away:
-            return Pause("sink", f"the sink {away[0]} is away")
-        if self._back_pressure.commits.is_cut_off or self._is_log_away():
-            return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
-        if name := self._back_pressure.commits.sink_away:
-            return Pause("sink", f"the sink {name} is away")
-        cause = self._back_pressure.cause() or ("frontier" if self._seeds.poll_room.now() <= 0 else "")
-        return Pause(cause, PAUSES_SAID[cause]) if cause else Pause()
-
-
-PAUSES_SAID: Final = {
-    "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
-    "kafka": "the seed topic does not take what is sent to it",
-    "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
-    "stop": "partitions are handed over, or the crawl stops",
-    "frontier": (
-        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
-        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
-    ),
-}
+        """As the room says; while the log is away, polls go on in vain."""
+        pause = self._poll_room.pause()
+        return LOG_IS_AWAY if self._is_log_away() and pause.cause not in ("suspicion", "sink") else pause
 
 
 # --- tasks: counts of pages, bytes, outcomes and reasons by task, bounded in memory ----------------------

@@ -37,7 +37,7 @@ from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, Pauses, iso
+from site_spider.observe.counters import OUTCOMES, Counted, Pauses, iso
 from site_spider.results.commits import Commits
 from site_spider.results.failures import REASONS
 from site_spider.results.pipeline import Sinks
@@ -361,8 +361,8 @@ def _held_up(watched: Watched) -> Snapshot:
 
 
 def _paused(watched: Watched) -> dict[str, str]:
-    everywhere, wide = watched.pauses.now(), watched.seeds.poll_room.closed
-    found = {str(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
+    everywhere, closed = watched.pauses.now(), watched.seeds.poll_room.closed
+    found = {str(each): everywhere.said or closed.get(each, "") for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost
     return {name: why for name, why in found.items() if why}

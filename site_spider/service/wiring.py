@@ -171,15 +171,10 @@ class Parts:
         is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
         is_leaving = _asking(handover, "active")
         self.back_pressure = back_pressure = BackPressure(
-            load, sinks, commits, is_leaving, is_stopping, has_memory, soft
+            load, sinks, commits, is_leaving, is_stopping, has_memory, soft, lambda: quarantine.is_closed
         )
         poll_room = PollRoom(
-            ledger,
-            load,
-            *config.limits,
-            lambda: not quarantine.is_closed and back_pressure.may_poll(),
-            config.tiers.weights,
-            lambda: tasks.shares(frontier),
+            ledger, load, *config.limits, back_pressure.refusal, config.tiers.weights, lambda: tasks.shares(frontier)
         )
         own_request = getattr(spider, METHOD, None)
         seed_queue = SeedQueue(wake, own_request, lambda seed: checked(seed, stores.sources.library))
@@ -241,7 +236,7 @@ class Parts:
             writes_cancelled=config.cancelled_results,
         )
         gate = TaskAdmission(tasks.states, queues, leaving, background)
-        flight = completion, queues, poll_room.is_full, back_pressure.may_poll
+        flight = completion, queues, poll_room.is_full, lambda: not back_pressure.refusal().cause
         webhooks = Webhooks(tasks.group, signed_post.secret_of(config.spill_keys), guard_of(settings))
         tasks.complete(gate, Overtaking(tasks.group, config.consumer_group, *flight), webhooks)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
@@ -292,7 +287,7 @@ class Parts:
 
         # what can be seen
         identity = Identity(spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name())
-        pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
+        pauses = Pauses(poll_room, lambda: intake.is_away)
         self.watched = watched = Watched(
             crawler, identity, ledger, queues, seeds, intake, sinks, commits, bodies, pauses, tasks.clock, counted
         )
@@ -345,7 +340,7 @@ class Parts:
         """
         ledger, intake = self.completion.ledger, self.intake
         waits = ledger.in_flight or len(self.room) or intake.is_away or intake.hands_over or self.tasks.have_work()
-        is_busy = bool(waits) or not self.back_pressure.may_poll()
+        is_busy = bool(waits or self.back_pressure.refusal().cause)
         counts, partitions = tuple(ledger.outcomes.values()), frozenset(ledger.partitions())
         return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions, known_until=intake.looked_at)
 

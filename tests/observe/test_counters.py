@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from site_spider import runtime
 from site_spider.bounded import SECONDS, BoundedDict, Histogram, difference
 from site_spider.contracts.seed_log import Partition
-from site_spider.intake.room import BackPressure
-from site_spider.ledger.ledger import Outcome, SeedInFlight
+from site_spider.intake.room import BackPressure, PollRoom
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.counters import (
     CAUSES,
     MOST_LOGGERS,
@@ -39,15 +39,17 @@ from tests.in_process import virtual_time
 
 def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     """With words for each, and to none while seeds are polled."""
-    crawl: Any = SimpleNamespace(now=0.0, room=1, cause="", is_away=False)
-    quarantine: Any = SimpleNamespace(is_closed=False)
-    sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
-    seeds: Any = SimpleNamespace(poll_room=SimpleNamespace(now=lambda: crawl.room, closed=frozenset()))
-    commits: Any = SimpleNamespace(is_cut_off=False, sink_away="")
-    pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, commits=commits)
-    sinks: Any = [sink]
+    crawl: Any = SimpleNamespace(now=0.0, room=1, is_away=False, has_suspects=False, has_memory=True, stops=False)
+    sink: Any = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
+    sinks: Any = MagicMock(__iter__=lambda _self: iter([sink]))
+    commits: Any = Mock(is_cut_off=False, sink_away="", is_crowded=False)
+    load, soft = Mock(may_download=True), Mock(keeps_intake=False)
+    asked = (lambda: False), (lambda: crawl.stops), (lambda: crawl.has_memory)
+    pressure = BackPressure(load, sinks, commits, *asked, soft, lambda: crawl.has_suspects)
+    poll_room = PollRoom(Ledger(), load, 1, 1, pressure.refusal, {})
+    monkeypatch.setattr(poll_room, "_room", lambda: crawl.room)
     monkeypatch.setattr(runtime, "monotonic", lambda: crawl.now)
-    pauses = Pauses(seeds, quarantine, pressure, sinks, lambda: crawl.is_away)
+    pauses = Pauses(poll_room, lambda: crawl.is_away)
 
     def passes(seconds: float) -> str:
         crawl.now += seconds
@@ -59,9 +61,18 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     assert pauses.seconds == dict.fromkeys(CAUSES, 0.0)
     crawl.room = 0
     assert passes(1) == "frontier"
-    for crawl.cause in ("memory", "stop", "kafka", "sink"):
-        assert passes(1) == crawl.cause
-    crawl.cause, crawl.is_away = "memory", True
+    for refuses, name, value, cause in (
+        (soft, "keeps_intake", True, "memory"),
+        (commits, "is_crowded", True, "sink"),
+        (load, "may_download", False, "kafka"),
+        (sinks, "are_taking", lambda: False, "sink"),
+        (crawl, "has_memory", False, "memory"),
+        (crawl, "stops", True, "stop"),
+    ):
+        setattr(refuses, name, value)
+        assert passes(1) == cause, name
+        assert poll_room.now() == 0
+    crawl.stops, crawl.is_away = False, True
     assert passes(2) == "kafka"
     crawl.is_away, commits.sink_away = False, "kafka"
     assert passes(0) == "sink"
@@ -69,19 +80,21 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     commits.is_cut_off, commits.sink_away = True, ""
     assert passes(0) == "kafka"
     assert pauses.now().said.startswith("the seed log does not answer, so other members")
-    free: Any = Mock()
-    assert BackPressure(free, free, commits, lambda: False, lambda: False, lambda: True, free).hindrance() == "kafka"
+    crawl.has_memory = True
+    assert pressure.hindrance() == "kafka"
     commits.is_cut_off, crawl.is_away = False, True
     sink.available = False
     assert passes(7) == "sink"
     assert pauses.now().said == "the sink elasticsearch is away"
-    quarantine.is_closed = True
+    crawl.has_suspects = True
     assert passes(11) == "suspicion"
-    quarantine.is_closed, sink.available, crawl.is_away, crawl.room, crawl.cause = False, True, False, 1, ""
-    seeds.poll_room.closed = frozenset({Partition("seeds", 0)})  # keeps one partition, and not the others
+    crawl.has_suspects, sink.available, crawl.is_away, crawl.room = False, True, False, 1
+    soft.keeps_intake, commits.is_crowded, load.may_download, sinks.are_taking = False, False, True, lambda: True
+    poll_room.closed = {Partition("seeds", 0): "it is slow"}  # keeps one partition, and not the others
     assert passes(5) == ""
+    assert poll_room.now() == 1
     assert pauses.seconds == {
-        **{"frontier": 1, "memory": 1, "stop": 1, "kafka": 3, "sink": 8, "suspicion": 11, "span": 5}
+        **{"frontier": 1, "memory": 2, "stop": 1, "kafka": 3, "sink": 9, "suspicion": 11, "span": 5}
     }
 
 
