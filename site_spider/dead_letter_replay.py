@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from heapq import nlargest
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -284,7 +283,6 @@ _JOIN_SECONDS = 20.0  # until the partitions of chosen ones are ours; another re
 _COMMIT_TRIES = 10  # a rebalance may get into some
 
 Chosen = Mapping[Partition, Set[int]]
-_Send = Callable[[Sequence[Message]], list[Message]]
 
 
 class Replay(Listener):
@@ -332,47 +330,43 @@ class Replay(Listener):
             closing(self._log.consumer((self._topic,), group_of(self._topic), self)) as consumer,
         ):
             tasks = PutBackTasks(self._log, producer, self._topics)
-            send = partial(self._send, producer, tasks)
             try:
                 if chosen is not None:
                     self._join(consumer, left)
                 self._copies = Copies.read(self._log, self._topic, {**done, **self._done})
-                if chosen is None:
-                    self._replay_all(consumer, send)
-                else:
-                    self._replay_chosen(consumer, send, _left(left, self._done), ends)
+                batches = self._polled(consumer)
+                if chosen is not None:
+                    batches = self._read(consumer, _left(left, self._done), ends)
+                for messages in batches:
+                    mine = self._send(producer, tasks, messages)
+                    for message in messages:
+                        self._note(message.partition, message.offset + 1)
+                    self._note_offsets(mine)  # behind the first of another crawl
+                    self._commit(consumer)
             finally:  # also of what is put back in part: a task would wait for the rest without end
                 tasks.end()
 
-    def _replay_all(self, consumer: Consumer, send: _Send) -> None:
+    def _polled(self, consumer: Consumer) -> Iterator[list[Message]]:
+        """Of our partitions, until all that the group has are at their ends."""
         while True:
             polled = consumer.poll(_POLL_SECONDS, _BATCH)
             # what comes later may be what was put back just now: a crawl that runs sets it aside again
             messages = [message for message in polled if message.offset < self._ends.get(message.partition, 0)]
-            mine = send(messages)
-            for message in messages:
-                self._note(message.partition, message.offset + 1)
-            self._note_offsets(mine)  # behind the first of another crawl
-            self._commit(consumer)
+            yield messages
             if (not polled or len(messages) < len(polled)) and self._is_done():
                 return
 
-    def _replay_chosen(
-        self, consumer: Consumer, send: _Send, left: Mapping[Partition, Set[int]], ends: Mapping[Partition, int]
-    ) -> None:
-        """`left` does not have what another replay was quicker with."""
+    def _read(
+        self, consumer: Consumer, left: Mapping[Partition, Set[int]], ends: Mapping[Partition, int]
+    ) -> Iterator[list[Message]]:
+        """The chosen ones; `left` does not have what another replay was quicker with."""
         start = {**ends, **{partition: min(offsets) for partition, offsets in left.items()}}
-        found = (
-            message
-            for message in self._log.read(self._topic, start)
-            if message.offset in left.get(message.partition, ())
-        )
-        messages = list(islice(found, sum(map(len, left.values()))))
-        self._note_offsets(send(messages))
-        self._commit(consumer)
+        messages = self._log.read(self._topic, start)
+        found = (message for message in messages if message.offset in left.get(message.partition, ()))
+        yield list(islice(found, sum(map(len, left.values()))))
         while self._changed:  # a rebalance got into it
             consumer.poll(_POLL_SECONDS, 1)
-            self._commit(consumer)
+            yield []
 
     def _join(self, consumer: Consumer, chosen: Chosen) -> None:
         deadline = runtime.monotonic() + _JOIN_SECONDS
