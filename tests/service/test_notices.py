@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import socketserver
 import ssl
 import threading
+import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +140,58 @@ def test_what_a_receiver_says_before_its_answer_is_none(before: bytes) -> None:
         assert signed_post.post(address, {}, b"", lambda _host, _address: True, "1") == (204, "")
     with answering(lambda _asked: b"HTTP/1.1 " + before) as address:
         assert signed_post.post(address, {}, b"", lambda _host, _address: True, "1")[1] != ""
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_the_address_that_is_connected_to_is_the_one_that_is_judged(receiver: Receiver, *, may: bool) -> None:
+    """Whatever the name had for an address before."""
+    url, asked = receiver.url.replace("127.0.0.1", "localhost"), set[str]()
+
+    def may_reach(host: str, address: str) -> bool:
+        asked.add(host)
+        return may and address == "127.0.0.1"
+
+    status, error = signed_post.post(url, {}, b"", may_reach, "1")
+    assert (status, len(receiver.requests)) == ((204, 1) if may else (0, 0))
+    assert ("localhost has no public address" in error) is not may
+    assert asked == {"localhost"}
+
+
+def slowly(part: bytes) -> bytes:
+    time.sleep(0.01)
+    return part
+
+
+def without_end(part: bytes) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n"
+    while True:
+        yield part
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (lambda: without_end(b"a: b\r\n" * 100), 0, "ClientResponseError: Too many headers"),
+        (lambda: without_end(b"a" * 1_000), 0, "ClientResponseError: Got more than 8190 bytes"),
+        (lambda: without_end(b"\r\n"), 200, ""),
+        (lambda: map(slowly, itertools.repeat(b"HTTP/1.1 102 Processing\r\n\r\n")), 0, "TimeoutError: no answer"),
+        (lambda: [b"HTTP/1.1 302 Found\r\nLocation: /other\r\n\r\n"], 302, "HTTP 302"),
+        (lambda: [b"no HTTP\r\n\r\n"], 0, "ClientResponseError: Bad status line"),
+        (list, 0, "ServerDisconnectedError: Server disconnected"),
+    ],
+    ids=["many headers", "a long line", "a long body", "it trickles", "a redirect", "no HTTP", "nothing"],
+)
+def test_of_an_answer_only_the_head_is_read_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Iterable[bytes]], status: int, said: str
+) -> None:
+    """What is said of it does not show the URL, which may be a secret."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setattr(signed_post, "_SECONDS", 0.5 if said.startswith("Timeout") else 60)
+    with answering(lambda _asked: answer()) as address:
+        found, error = signed_post.post(f"{address}/s3cret", {}, b"", lambda _host, _address: True, "1")
+    assert (found, error[: len(said)]) == (status, said)
+    assert "s3cret" not in error
+    assert "\n" not in error
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"])
