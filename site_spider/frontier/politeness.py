@@ -148,7 +148,7 @@ class PoliteFrontier:
         self.wake = wake
         self._loop = asyncio.get_running_loop()
         self._out: dict[Request, _Out] = {}
-        self._completion = completion
+        self.completion = completion
         self._seeds = 0  # of what waits
         self.fencings = 0  # not 0: something may wait for seeds that are another process's
         self.is_closed = False
@@ -309,9 +309,9 @@ class PoliteFrontier:
     def drop(self, waiter: Waiter) -> None:
         """What waited for a seed that is another process's now is not to be done any more."""
         if isinstance(waiter, WaitingLink):
-            self._completion.drop_link(waiter.parent.entry)
+            self.completion.drop_link(waiter.parent.entry)
         elif isinstance(waiter, Request):
-            self._completion.drop(waiter)
+            self.completion.drop(waiter)
 
     def withdraw_seeds(self) -> None:
         """Keep back the seeds that have not begun."""

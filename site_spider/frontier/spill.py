@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,7 +36,7 @@ from site_spider.frontier.waiter import (
     size_bytes,
     source_name,
 )
-from site_spider.ledger.completion import Completion, Job, is_first_attempt, job_of
+from site_spider.ledger.completion import Job, is_first_attempt, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
@@ -135,12 +135,23 @@ class ParkedTopic(Protocol):
     """Where requests of a paused task wait."""
 
     topic: str
+    tell_place: TellPlace | None  # None: the end of tasks is not told
 
     def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
         """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on.
 
         `headers` are those of a seed that moved.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRules:
+    """What leaves besides what is too much."""
+
+    open_seconds: float  # of a tree, before its links leave
+    tree_pages: int  # that a tree has here, before its links leave
+    all_links: bool
+    hosts: TopicPartitions | None = None  # None: all are this process's
 
 
 # --- writer: writes a request as the message of a seed ---------------------------------------------------
@@ -335,21 +346,19 @@ _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 class Spill:
     """On the event loop's thread only."""
 
-    _open_seconds: float  # of a tree, before its links leave
-    _tree_pages: int  # that a tree has here, before its links leave
-    _all_links: bool
+    _rules: SpillRules
     _commits: Commits
     _writer: SeedWriter
-    _completion: Completion
     _room: PoliteFrontier
     _pages: SpilledPages | None
-    _hosts: TopicPartitions | None  # None: all are this process's
     _count: Callable[[str], None]  # in Scrapy's statistics
     _background: Background
     _parked: ParkedTopic
-    _tell_place: TellPlace | None
-    _said: BoundedDict[tuple[str, str], bool] = field(default_factory=lambda: BoundedDict(1000))  # what stays, and why
     _is_sweeping: bool = False  # something that waits may have to leave
+
+    def __post_init__(self) -> None:
+        self._completion, self._hosts = self._room.completion, self._rules.hosts
+        self._said: BoundedDict[tuple[str, str], bool] = BoundedDict(1000)  # what stays, and why
 
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
@@ -375,7 +384,7 @@ class Spill:
         return left == 0
 
     def _find_overdue(self) -> bool:
-        before, crowded = runtime.monotonic() - self._open_seconds, self._commits.is_crowded
+        before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
         begun = [entry for entry in self._completion.begun() if not entry.is_overdue]
         late = [entry for entry in begun if crowded or entry.began_at < before]
         for entry in late:
@@ -386,7 +395,7 @@ class Spill:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
                 entry.url,
-                self._open_seconds,
+                self._rules.open_seconds,
                 entry.partition.topic,
             )
         return bool(late)
@@ -431,12 +440,12 @@ class Spill:
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""
         entry = job.entry
-        if self._all_links or entry.is_overdue:
+        if self._rules.all_links or entry.is_overdue:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
         deaths = self._completion.ledger.of_partition(entry.partition).suspicion.deaths(entry.offset)
-        return deaths > 0 or entry.pages >= self._tree_pages
+        return deaths > 0 or entry.pages >= self._rules.tree_pages
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)
@@ -501,8 +510,8 @@ class Spill:
 
     def _left(self, request: Request, job: Job, place: MessagePlace | None) -> None:
         self._count("spill/sent")
-        if place is not None and job.seed.task_id is not None and self._tell_place is not None:
-            self._tell_place(job.seed.task_id, place)  # the end of its task waits for the new seed
+        if place is not None and job.seed.task_id is not None and self._parked.tell_place is not None:
+            self._parked.tell_place(job.seed.task_id, place)  # the end of its task waits for the new seed
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)

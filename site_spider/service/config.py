@@ -12,6 +12,7 @@ from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
+from site_spider.frontier.spill import SpillRules
 from site_spider.options import SettingsView
 from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import OnDemand
@@ -39,9 +40,11 @@ class ServiceSettings:
         self.cancelled_results = options.boolean(settings, "SITE_CANCELLED_RESULTS")
         self.limits = _limits(settings)
         # what leaves besides what is too much
-        self.tree_open_seconds = options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001)
-        self.tree_pages = options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1)
-        self.all_links_leave = options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka"
+        self.spill = SpillRules(
+            open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+            tree_pages=options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1),
+            all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
+        )
         self.host_ownership = options.boolean(settings, "SITE_HOST_OWNERSHIP")
         # pages are compared within their task
         self.by_task = options.choice(settings, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, cast
@@ -194,22 +194,16 @@ class Parts:
         self.room = room = PoliteFrontier(frontier, politeness, load, completion, *asked, *times, takes=takes)
         urgent += quarantine.is_cautious, is_leaving, _asking(room, "is_idle")
         cookies = SeedCookies(crawler)
-        hosts = partitions if config.host_ownership else None
         headers = seed_headers(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
         spill = Spill(
-            config.tree_open_seconds,
-            config.tree_pages,
-            config.all_links_leave,
+            replace(config.spill, hosts=partitions if config.host_ownership else None),
             commits,
             SeedWriter(spider, cookies.for_request, config.spill_keys, headers),
-            completion,
             room,
             dupefilter if isinstance(dupefilter, SpilledPages) else None,
-            hosts,
             stats.inc_value,
             background,
             tasks.parking,
-            tasks.tell_place,
         )
 
         def sort_seeds() -> None:
@@ -400,8 +394,8 @@ class TaskParts:
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
         self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
-        self.tell_place = self.control.put if config.tells_ends else None  # None: the end of tasks is not told
-        self.parking = Parking(producer, topics.parked, self.states, background, self.tell_place)
+        tell_place = self.control.put if config.tells_ends else None
+        self.parking = Parking(producer, topics.parked, self.states, background, tell_place)
         self.group = group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
         self._over, self._watch = TaskCloser(group), ParkedWatch(group)
         pages = PageLog(log, producer, topics.pages, background)

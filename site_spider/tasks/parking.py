@@ -70,7 +70,7 @@ class Parking:
     topic: str
     _states: TaskStates
     _background: Background
-    _tell_place: TellPlace | None
+    tell_place: TellPlace | None
     _unproved: dict[str, deque[_Parked]] = field(default_factory=dict)  # by task
 
     def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
@@ -111,8 +111,8 @@ class Parking:
 
     def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
         """The end of its task waits for the message where it is."""
-        if self._tell_place is not None and place is not None:
-            self._tell_place(parked.task_id, place)
+        if self.tell_place is not None and place is not None:
+            self.tell_place(parked.task_id, place)
         parked.done.set_result(None)
 
     def _is_back(self, sent: Future[MessagePlace], parked: _Parked) -> None:
