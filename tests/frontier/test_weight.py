@@ -84,7 +84,8 @@ def test_seeds_in_flight(shape: str) -> None:
         frontier.push(0, f"{number % 20}.example", entry, 0.0)
         return entry
 
-    taken = measured(_from_one(poll), 10 if len(json.dumps(document)) < 10_000 else 2)
+    # so many that what another thread takes meanwhile does not matter
+    taken = measured(_from_one(poll), min(200, max(2, 400_000 // len(json.dumps(document)))))
     assert_near(weights[-1], taken)
     assert weights[-1] <= MAX_SEED_BYTES
 
