@@ -160,6 +160,14 @@ def test_commands_and_files_in_the_documents_exist() -> None:
     assert sorted(missing) == []
 
 
+def test_tests_that_the_documents_name_by_a_piece_of_their_names_exist() -> None:
+    texts = "".join(document.read_text("utf-8") for document in DOCUMENTS)
+    named = re.findall(r"`(\S+\.py)\s+-k\s+(\w+)`", texts)
+    assert len(named) > 20
+    found = {(path, piece): re.search(rf"def test_\w*{piece}", text_of(f"tests/{path}")) for path, piece in named}
+    assert [one for one, test in found.items() if test is None] == []
+
+
 def test_no_file_names_a_place_on_a_developers_machine() -> None:
     """What is written here holds wherever it is checked out."""
     pattern = re.compile("|".join(_MACHINE_PATHS))

@@ -25,7 +25,6 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
 from site_spider.results import recrawl
 from site_spider.spiders import conditional
-from site_spider.tasks.admission import Overtaking
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.returning import _Returning
@@ -36,6 +35,7 @@ from tests.simulation.log import SimConsumer
 CHOSEN = {  # who is found soon by these troubles, and late by all of them
     "a commit is put together while another is settled": ["kill_again"],
     "a commit without an answer is waited for": ["commits"],
+    "a link of a paused task is not parked": ["tasks"],
     "a join that is owed is not paid": ["kill_in_revocation"],
     "a tally counts whatever its version": ["freeze_with_a_tally"],
 }
@@ -139,10 +139,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a seed of a paused task is not parked": (Leaving._park_seed,
         'self._completion.tell("leaves", waiting)', "return self._completion.end_as(waiting, Outcome.SPILLED)"),
     "a link of a paused task is not parked": (Leaving.park, "not self._spill.send(request, job, is_link",
-        "self._completion.ended(request) or dict(is_link"),
+        "self._completion.ended(request) and dict(is_link"),
     "half of what was parked comes back": (_Returning._send, "headers = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        headers = "),
-    "a seed that overtakes is done before it is durable": (Overtaking._send,
-        "self._background.when_done(sent, self._sent, waiting)", "self._completion.end_as(waiting, Outcome.SPILLED)"),
 }
 # fmt: on
