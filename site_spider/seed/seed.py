@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from sys import getsizeof
@@ -353,7 +353,7 @@ def seed_bytes(message: Message, seed: Seed | SeedError) -> int:
     return size
 
 
-def text_bytes(texts: tuple[str, ...] | list[str]) -> int:
+def text_bytes(texts: Iterable[str]) -> int:
     """What a list of strings takes."""
     return sum(TEXT_BYTES + len(text) for text in texts)
 
