@@ -27,6 +27,13 @@ _LONGEST_ERROR = 200
 MayReach = Callable[[str, str], bool]  # a host, and one of its addresses
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks names up on the thread that posts: the end of a process would wait for one of a pool."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
+        return socket.getaddrinfo(host, port, **how)
+
+
 def secret_of(keys: Sequence[bytes]) -> bytes:
     """What the receiver verifies with: made of the first key of SITE_SPILL_KEY; empty without one."""
     return hmac.new(keys[0], b"site_spider webhook", "sha256").hexdigest().encode() if keys else b""
@@ -42,7 +49,8 @@ def post(url: str, event: Mapping[str, Any], secret: bytes, may_reach: MayReach,
     body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
     headers = _headers(body, secret, event_id or f"{event['task_id']}.{event['generation']}")
     try:
-        status = asyncio.run(_status(safe_url_string(url), body, headers, may_reach))
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            status = runner.run(_status(safe_url_string(url), body, headers, may_reach))
     except (OSError, ValueError, ClientError) as error:
         said = getattr(error, "message", "") or str(error) or f"no answer within {_SECONDS:g} s"  # without the URL
         return 0, f"{type(error).__name__}: {' '.join(str(said).split())}"[:_LONGEST_ERROR]

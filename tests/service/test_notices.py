@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import socket
 import socketserver
 import ssl
 import threading
@@ -155,6 +156,20 @@ def test_the_address_that_is_connected_to_is_the_one_that_is_judged(receiver: Re
     assert (status, len(receiver.requests)) == ((204, 1) if may else (0, 0))
     assert ("localhost has no public address" in error) is not may
     assert asked == {"localhost"}
+
+
+def test_names_are_looked_up_on_the_thread_that_posts(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a process waits for threads of a pool, and a name server that hangs may take a minute."""
+    threads, look_up = [], socket.getaddrinfo
+
+    def looked_up(*asked: Any, **how: Any) -> Any:
+        threads.append(threading.current_thread())
+        return look_up(*asked, **how)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    url = receiver.url.replace("127.0.0.1", "localhost")
+    assert signed_post.post(url, {}, b"", lambda _host, address: "." in address, "1") == (204, "")
+    assert threads == [threading.current_thread()]
 
 
 def slowly(part: bytes) -> bytes:
