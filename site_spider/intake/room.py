@@ -193,9 +193,10 @@ PAUSES_SAID: Final = {
     ),
 }
 LOG_IS_AWAY: Final = Pause("kafka", "the seed log does not answer, so other members may own the partitions")
-_SPAN_SAID = "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS)"
-_SHARE_SAID = "too many of the seeds in flight are its"
-_TIER_SAID = "its tier has its share of the seeds in flight (SITE_SEED_TOPICS)"
+# of one partition
+_SPAN = Pause("span", "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS)")
+_SHARE = Pause("frontier", "too many of the seeds in flight are its")
+_TIER = Pause("frontier", "its tier has its share of the seeds in flight (SITE_SEED_TOPICS)")
 
 
 @dataclass(eq=False)
@@ -209,7 +210,7 @@ class PollRoom:
     _refusal: Callable[[], Pause]  # by anything else
     _weights: Mapping[str, float]  # by tier
     _has_tasks: Callable[[], bool] = lambda: False  # that share what is polled
-    closed: Mapping[Partition, str] = field(default_factory=dict)  # of which no more are polled, and why
+    closed: Mapping[Partition, Pause] = field(default_factory=dict)  # of which no more are polled, and why
     _too_wide: Set[Partition] = frozenset()
     _greedy: frozenset[Partition] = frozenset()  # that have more than their share
     _tier_room: float = inf  # of the tier with the least, of those that go on
@@ -265,8 +266,8 @@ class PollRoom:
         self._too_wide = wide
         in_flight = {partition: len(ledger.of_partition(partition).open) for partition in mine}
         self._greedy = self._over_share(in_flight)
-        closed = dict.fromkeys(self._over_tiers(in_flight), _TIER_SAID)
-        self.closed = closed | dict.fromkeys(self._greedy, _SHARE_SAID) | dict.fromkeys(wide, _SPAN_SAID)
+        closed = dict.fromkeys(self._over_tiers(in_flight), _TIER)
+        self.closed = closed | dict.fromkeys(self._greedy, _SHARE) | dict.fromkeys(wide, _SPAN)
 
     def _over_share(self, in_flight: Mapping[Partition, int]) -> frozenset[Partition]:
         """The partitions of which no more are to be polled, of several that are assigned."""

@@ -164,7 +164,8 @@ class Pauses:
 
     def look(self) -> None:
         now = runtime.monotonic()
-        cause = self.now().cause or ("span" if self._poll_room.closed else "")
+        of_partitions = {closed.cause for closed in self._poll_room.closed.values()}
+        cause = self.now().cause or max(of_partitions, default="")  # that one is slow, before that one has its share
         if cause:
             self.seconds[cause] += now - self._looked_at
         self._looked_at = now

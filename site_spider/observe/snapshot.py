@@ -362,7 +362,7 @@ def _held_up(watched: Watched) -> Snapshot:
 
 def _paused(watched: Watched) -> dict[str, str]:
     everywhere, closed = watched.pauses.now(), watched.seeds.poll_room.closed
-    found = {str(each): everywhere.said or closed.get(each, "") for each in _mine(watched)}
+    found = {str(each): everywhere.said or closed.get(each, everywhere).said for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost
     return {name: why for name, why in found.items() if why}

@@ -46,7 +46,7 @@ class Polling:
         for number, count in enumerate(counts):
             self.has(Partition("seeds", number), count)
         self.room.look()
-        assert set(self.room.closed.values()) <= {room._SHARE_SAID}
+        assert set(self.room.closed.values()) <= {room._SHARE}
         return {partition.number for partition in self.room.closed}
 
     def poll_all(self, topic: str) -> int:
@@ -152,7 +152,7 @@ def test_a_few_of_each_tier_are_polled_where_memory_is_full_of_others() -> None:
     load = Load(1_000, 10**12)
     polling = of_tiers(20_000, load)
     assert polling.poll_all("bulk") > 400
-    assert polling.room.closed == {Partition("bulk", 0): room._TIER_SAID}
+    assert polling.room.closed == {Partition("bulk", 0): room._TIER}
     for _ in range(1_000):
         load.count_request(1, 1)
     load.look()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from site_spider import runtime
 from site_spider.bounded import SECONDS, BoundedDict, Histogram, difference
 from site_spider.contracts.seed_log import Partition
-from site_spider.intake.room import BackPressure, PollRoom
+from site_spider.intake.room import BackPressure, Pause, PollRoom
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.counters import (
     CAUSES,
@@ -90,11 +90,15 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     assert passes(11) == "suspicion"
     crawl.has_suspects, sink.available, crawl.is_away, crawl.room = False, True, False, 1
     soft.keeps_intake, commits.is_crowded, load.may_download, sinks.are_taking = False, False, True, lambda: True
-    poll_room.closed = {Partition("seeds", 0): "it is slow"}  # keeps one partition, and not the others
+    poll_room.closed = {Partition("seeds", 0): Pause("span", "it is slow")}  # keeps one partition, and not the others
     assert passes(5) == ""
+    poll_room.closed |= {Partition("seeds", 1): Pause("frontier", "it has its share")}
+    assert passes(6) == ""
+    del poll_room.closed[Partition("seeds", 0)]
+    assert passes(7) == ""
     assert poll_room.now() == 1
     assert pauses.seconds == {
-        **{"frontier": 1, "memory": 2, "stop": 1, "kafka": 3, "sink": 9, "suspicion": 11, "span": 5}
+        **{"frontier": 8, "memory": 2, "stop": 1, "kafka": 3, "sink": 9, "suspicion": 11, "span": 11}
     }
 
 
