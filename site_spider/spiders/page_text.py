@@ -167,7 +167,7 @@ class PageTexts:
         own, points_to = _ids(result, job)
         known = self._pages.get(points_to) if points_to else None
         if not self._merges:
-            reason = _why_not(result, known, own, None) if points_to in self._pages else ""
+            reason = _why_not(result, known, own, None) if result.text_hash and points_to in self._pages else ""
         else:
             reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
         if self._merges and known is not None and not reason:
@@ -215,8 +215,7 @@ class PageTexts:
             del self._first[of_text]
 
     def _is_compared(self, result: Result) -> bool:
-        has_text = self._merges or result.text_hash is not None
-        return has_text and result.method == "GET" and 200 <= (result.status or 0) < 300
+        return self._mode != "robots" and result.method == "GET" and 200 <= (result.status or 0) < 300
 
     def forget(self, job: Job) -> None:
         """Of a page that is fetched again: nothing is merged into what it was."""

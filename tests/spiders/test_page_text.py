@@ -523,17 +523,20 @@ def test_loops_and_lies_about_pages_that_were_fetched_before_are_notes(tmp_path:
         "/page": "/hub",
         "/gone": "/404",
         "/far": "/far/away",
+        "/words": "/empty",
     }
-    serve("/hub", WORDS + "".join(f"<a href={path}></a>" for path in ("/404", *named)))
+    serve("/hub", WORDS + "".join(f"<a href={path}></a>" for path in ("/404", "/empty", *named)))
+    serve("/empty", "<div id=app>")
     ANSWERS["/404"] = lambda request: page(request, "", status=404)
     for path, canonical in named.items():
         serve(path, f"<link rel=canonical href={canonical}>{WORDS}{path if path == '/page' else ''}")
     found = by_path(run(tmp_path, seed("/hub"), CONCURRENT_REQUESTS=1))
-    assert found.keys() == {"/hub", "/404", *named}
+    assert found.keys() == {"/hub", "/404", "/empty", *named}
     assert {path: found[path]["page_notes"] for path in named if found[path]["page_notes"]} == {
         "/y": "canonical doubtful: the two name each other",
         "/other": "canonical doubtful: it names another page itself",
         "/page": "canonical doubtful: its text is another",
+        "/words": "canonical doubtful: its text is another",
         "/gone": "canonical doubtful: it was not fetched well here before this page",
     }
 
