@@ -41,7 +41,8 @@ def form() -> str:
 
 def left_out() -> str:
     """Which sources of the checkout are newer than its compiled copy, if that runs, and what to do; else empty."""
-    folder, checkout = _PACKAGE.parents[1], _PACKAGE.parents[2] / _PACKAGE.name
+    folder = _PACKAGE.parent.parent
+    checkout = folder.parent / _PACKAGE.name
     if folder.name != ".compiled" or not checkout.is_dir():
         return ""
     names = {str(path.relative_to(top)) for top in (_PACKAGE, checkout) for path in top.rglob("*.py")}

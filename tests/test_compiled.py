@@ -117,6 +117,13 @@ def test_a_spider_that_is_newer_than_the_compiled_copy_is_named(
     assert "(changed files: 2)" in resources.left_out()
 
 
+@pytest.mark.parametrize("package", ["/site_spider", "/app/site_spider"])
+def test_a_checkout_may_stand_just_below_the_root(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in many containers."""
+    monkeypatch.setattr(resources, "_PACKAGE", Path(package))
+    assert resources.left_out() == ""
+
+
 def test_what_users_change_is_pure() -> None:
     """Spiders may set any value in a field of a result, and HBase's reader asks for the fields' types, which compiled
     ones hide. A store of marks may inherit from one of ours, or from their protocol.
