@@ -274,13 +274,6 @@ class SeenDupeFilter(DupeFilterBase):
         for mark in self._marks(request, job) if job.entry.live else ():
             self.seen.begin(mark, job.entry, _task_of(job))
 
-    async def is_met_for_others(self, request: Request, job: Job) -> bool:
-        """Whether a link on a page of this job is done, or in flight for another seed."""
-        asks, task = self._known(request, job).asks, _task_of(job)
-        if self._courier is not None:
-            await self._courier.ask(asks)
-        return any(self.seen.knows(ask, task) and not self.seen.is_met_for(ask, job.entry, task) for ask in asks)
-
     def _is_met(self, known: _Known, job: Job) -> bool:
         if known.asks is known.marks:
             return not self.seen.begin(known.asks[0], job.entry, _task_of(job))

@@ -273,7 +273,7 @@ class SeedSpider(Spider):
         most = None if source.pagination is None else source.pagination.stop_when_known
         if job is None or most is None:
             return found
-        await known_items.begin(response, found, job, part_of(self.crawler, SeenDupeFilter))
+        known_items.begin(response, job, part_of(self.crawler, SeenDupeFilter))
         return found if self._look_ups.items is None else await self._look_ups.items.cut(most, found, response, job)
 
     def parse_with_rules(

@@ -18,7 +18,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
-from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
@@ -34,6 +33,7 @@ from site_spider.spiders.conditional import StoredPages
 logger = logging.getLogger(__name__)
 
 _SKEW_MS = 60_000  # of the clocks of producers and crawlers
+_BEGAN_MS = 10_000  # of these, to tell the crawls of a seed that is repeated apart
 
 
 class KnownItems:
@@ -92,28 +92,21 @@ class LookUps:
         return None
 
 
-async def begin(response: Response, found: Extracted, job: Job, dupefilter: SeenDupeFilter | None) -> None:
+def begin(response: Response, job: Job, dupefilter: SeenDupeFilter | None) -> None:
     """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for.
 
-    By a moment less where another crawl has the second page with that already: the seed, or one before, is
-    repeated, or was produced twice at a time, and entries have moved on to that page since. A later page that
-    is repeated is told by nothing, or each would read the rest of the list once more.
+    And by when its seed began here, within some seconds: one that is repeated, or was produced twice at a time, is
+    another crawl of the list, whose entries have moved on to pages that were read before. A later page that is
+    repeated is told by nothing, or each would read the rest of the list once more.
     """
     assert response.request is not None
     if meta_keys.KNOWN_RUN in response.meta:
         return
     before_ms = min(first_written_ms(job.entry.message), int(runtime.time() * 1000)) - _SKEW_MS  # it may be behind
+    before_ms += int(job.entry.began_at * 1000) % _BEGAN_MS
     response.meta[meta_keys.KNOWN_RUN] = 0, max(1, before_ms)
-    if dupefilter is None:
-        return
-    for link in found.links:
-        while link.rule == NEXT_PAGE and before_ms > 1:
-            following = Request(link.url, meta={meta_keys.KNOWN_RUN: response.meta[meta_keys.KNOWN_RUN]})
-            if not await dupefilter.is_met_for_others(following, job):
-                break
-            before_ms -= 1
-            response.meta[meta_keys.KNOWN_RUN] = 0, before_ms
-    dupefilter.list_begins(response.request, job)
+    if dupefilter is not None:
+        dupefilter.list_begins(response.request, job)
 
 
 def _identity(item: Mapping[str, Any]) -> str:

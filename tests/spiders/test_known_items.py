@@ -141,6 +141,7 @@ def test_what_the_crawl_itself_has_stored_is_not_known_where_pages_are_sent_on(
 ) -> None:
     """The third page, which was sent on some time later, shows the first again."""
     monkeypatch.setattr(known_items, "_SKEW_MS", 500)
+    monkeypatch.setattr(known_items, "_BEGAN_MS", 1)
     listed = List(60)
     run(tmp_path, listed)
     new = [f"new{number}" for number in range(30)]
@@ -158,6 +159,7 @@ def test_a_service_that_goes_on_reads_each_page_of_a_list_anew(
 ) -> None:
     """As often as the list is asked for; a list that leads back to a page of its own ends."""
     monkeypatch.setattr(known_items, "_SKEW_MS", 0)
+    monkeypatch.setattr(known_items, "_BEGAN_MS", 1)
     listed, asked = kind(40), list[int]()
     listed.ends_with = "/list?page=1"
 
@@ -188,13 +190,18 @@ def test_a_crawl_of_a_list_reads_each_of_its_pages_once(tmp_path: Path, settings
     assert listed.asked == 4
 
 
+def written_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeat has the time of the first; no two of them begin at the same moment."""
+    monkeypatch.setattr(known_items, "first_written_ms", lambda _message: 1_000_000)
+    monkeypatch.setattr(known_items, "_BEGAN_MS", 10**12)
+
+
 @pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
 def test_a_list_whose_seed_is_repeated_is_read_to_its_end_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     """What has come above fills its first page, and more of that stands on the second one, which was done."""
-    at_ms = 1_000_000  # a repeat has the time of the first
-    monkeypatch.setattr(known_items, "first_written_ms", lambda _message: at_ms)
+    written_as_one(monkeypatch)
     listed = List(20)
     run(tmp_path, listed, SITE_DUPEFILTER="local", **settings)
     for time_of_repeat in ("first", "second"):
@@ -203,17 +210,36 @@ def test_a_list_whose_seed_is_repeated_is_read_to_its_end_again(
         assert new <= run(tmp_path, listed, SITE_DUPEFILTER="local", **settings).items.keys()
 
 
+def test_a_list_whose_seed_is_repeated_is_read_on_where_a_later_page_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second page was in memory when the process died, and the third one had been sent on."""
+    written_as_one(monkeypatch)
+    listed, other = List(30), tmp_path / "other"
+    run(tmp_path, listed, SITE_LINKS_TO="kafka")
+    at = {"SITE_SOURCES_DIR": str(tmp_path / "sources"), "SITE_DUPEFILTER": "local"}
+    with in_a_thread():
+        crawl(other / "data", pages_sent(tmp_path)[1:], **at)
+    listed.entries = [*(f"new{number}" for number in range(15)), *listed.entries]
+    assert set(listed.entries) <= run(other, listed, SITE_DUPEFILTER="local").items.keys()
+
+
+def pages_sent(folder: Path) -> list[dict[str, Any]]:
+    """The messages of pages of a list behind the first one."""
+    with closing(sqlite3.connect(folder / "data" / "seeds.sqlite")) as log:
+        sent = [json.loads(value) for (value,) in log.execute("SELECT value FROM messages ORDER BY rowid")]
+    return [message for message in sent if "site_place" in message]
+
+
 def test_pages_of_a_list_that_are_repeated_are_read_once(tmp_path: Path) -> None:
     """Of those that a process had sent on, and not committed when it died, each would read the rest of the list."""
     listed = List(150)
     run(tmp_path, listed, SITE_LINKS_TO="kafka")
     assert listed.asked == 15
-    with closing(sqlite3.connect(tmp_path / "data" / "seeds.sqlite")) as log:
-        sent = [json.loads(value) for (value,) in log.execute("SELECT value FROM messages ORDER BY rowid")]
-    listed.asked = 0
+    sent, listed.asked = pages_sent(tmp_path), 0
     with in_a_thread():
         at = {"SITE_SOURCES_DIR": str(tmp_path / "sources"), "SITE_LINKS_TO": "kafka"}
-        crawl(tmp_path / "other", [message for message in sent if "site_place" in message][:6], **at)
+        crawl(tmp_path / "other", sent[:6], **at)
     assert listed.asked == 14
 
 
