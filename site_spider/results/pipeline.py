@@ -274,7 +274,7 @@ def _long_body_bytes(body: str) -> int:
 
 
 class Sinks:
-    """On the event loop's thread only, but for `are_taking`."""
+    """On the event loop's thread only, but for who asks whether they take more: the intake does, too."""
 
     def __init__(self, deliveries: Sequence[Delivery], backlog_bytes: int) -> None:
         self._deliveries = deliveries

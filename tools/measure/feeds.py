@@ -35,7 +35,6 @@ from urllib.parse import quote, unquote, urlsplit
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.sitemap import Sitemap
-from warcio.archiveiterator import ArchiveIterator
 
 from hatch_build import compiled_folder
 from site_spider.engine.background import run_through
@@ -47,7 +46,7 @@ from tools.deployment.deployment import Deployment
 
 SOURCES = {"feedparser": "6.0.14", "Markdown": "3.11.3", "docutils": "0.23"}  # which have what is read
 SOURCES |= {name: version(name) for name in ("Scrapy", "lxml")}
-PEERS = {"feedparser": SOURCES["feedparser"], "selectolax": "1.0.2"}
+PEERS = {"feedparser": SOURCES["feedparser"], "selectolax": "1.0.2", "warcio": "1.8.1"}
 DOCUMENTS = {  # packages of Debian, and what is taken of them
     "python3.11-doc": "python3.11/html/*",
     "postgresql-doc-15": "*",
@@ -175,7 +174,7 @@ def archived(folder: Path) -> tuple[list[Answer], Counter[str]]:
     answers, kinds = [], Counter[str]()
     for path in sorted(folder.glob("*.warc.gz")):
         with path.open("rb") as file:
-            for record in ArchiveIterator(file, check_digests="raise"):
+            for record in import_module("warcio.archiveiterator").ArchiveIterator(file, check_digests="raise"):
                 kinds[record.rec_type] += 1
                 if record.rec_type == "response":
                     said, body = record.http_headers, record.raw_stream.read()
