@@ -223,7 +223,9 @@ class PageTexts:
         known = self._pages.get(page)
         for one in {page} if known is None else known.own:
             if self._pages.get(one) is known:
-                self._pages[one] = None
+                self._pages.pop(one, None)
+                if self._mode != "robots" and not self._merges:  # that it failed is told where nothing is merged
+                    self._pages[one] = None
 
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job | None) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)

@@ -8,6 +8,7 @@ import gzip
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
@@ -291,6 +292,18 @@ def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: 
         assert sorted(found["/a"]["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
         assert (found["/a"]["depth"], found["/a"]["status"]) == (0, 200)
         assert found["/lie"]["page_notes"] == "canonical not merged: its text is another"
+
+
+def test_pages_that_fail_push_no_canonical_page_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_text, "_MOST_PAGES", 2)
+    gone = [f"/gone{number}" for number in range(4)]
+    serve("/a", CANONICAL + "".join(f"<a href={path}></a>" for path in [*gone, "/b"]))
+    serve("/b", CANONICAL)
+    for path in gone:
+        ANSWERS[path] = partial(page, body="", status=404)
+    found = by_path(run(tmp_path, seed("/a"), SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
+    assert found.keys() == {"/a", *gone}
+    assert found["/a"]["additional_urls"] == [f"{HOST}/b"]
 
 
 @pytest.mark.parametrize("how", [{"CONCURRENT_REQUESTS": 1}, {"CONCURRENT_REQUESTS": 8}, {"SITE_LINKS_TO": "kafka"}])
