@@ -8,13 +8,13 @@ import sys as _sys
 
 from scrapy.settings import default_settings as _scrapy
 
-from site_spider import resources as _resources
+from site_spider import installation as _installation
 
 # --- Scrapy: classes ---------------------------------------------------------------
 BOT_NAME = "site_spider"
 SPIDER_MODULES = ["site_spider.spiders"]
 NEWSPIDER_MODULE = "site_spider.spiders"
-COMMANDS_MODULE = _resources.module_of(_sys.argv)  # that of the command alone: all cost 0.4 s of CPU
+COMMANDS_MODULE = _installation.module_of(_sys.argv)  # that of the command alone: all cost 0.4 s of CPU
 
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
 SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"

@@ -67,7 +67,7 @@ SET_FROM_OUTSIDE = {
     "tasks/parking.py": {"job": _RECORDS},
     "service/stop.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "redaction.py": {"record": "logging formats a record of which parts are replaced"},
-    "spiders/page_text.py": {"result": _RESULT},
+    "spiders/text_and_duplicates.py": {"result": _RESULT},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "spiders/conditional.py": {"result": _RESULT, "request": _REQUEST},
     "runtime.py": {"threading": _HOOK},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from site_spider import resources
+from site_spider import installation
 from tests.commands.project import Project
 from tests.debian import program
 
@@ -107,21 +107,21 @@ def test_a_spider_that_is_newer_than_the_compiled_copy_is_named(
     for folder in (copy, checkout):
         folder.mkdir(parents=True)
         (folder / "settings.py").write_text("BOT_NAME = 'site_spider'\n")
-    monkeypatch.setattr(resources, "_PACKAGE", copy)
-    assert resources.left_out() == ""
+    monkeypatch.setattr(installation, "_PACKAGE", copy)
+    assert installation.left_out() == ""
     (checkout / "quotes.py").touch()
     told = f"{copy.parent} runs, which is older than quotes.py of {checkout} (changed files: 1): run hatch_build.py"
-    assert told in resources.left_out()
+    assert told in installation.left_out()
     assert told in Project(tmp_path).within("crawl", "quotes").stderr
     (checkout / "settings.py").write_text("BOT_NAME = 'other'\n")
-    assert "(changed files: 2)" in resources.left_out()
+    assert "(changed files: 2)" in installation.left_out()
 
 
 @pytest.mark.parametrize("package", ["/site_spider", "/app/site_spider"])
 def test_a_checkout_may_stand_just_below_the_root(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in many containers."""
-    monkeypatch.setattr(resources, "_PACKAGE", Path(package))
-    assert resources.left_out() == ""
+    monkeypatch.setattr(installation, "_PACKAGE", Path(package))
+    assert installation.left_out() == ""
 
 
 def test_what_users_change_is_pure() -> None:

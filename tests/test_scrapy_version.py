@@ -11,7 +11,7 @@ import pytest
 import scrapy
 from scrapy.crawler import Crawler
 
-from site_spider import resources
+from site_spider import installation
 from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.commands.project import ROOT, environment
@@ -36,7 +36,7 @@ MISSING = "import scrapy.exceptions; del scrapy.exceptions.CannotResolveHostErro
 def test_the_version_needed_is_the_pinned_one() -> None:
     """And the one that the tests run with."""
     (pinned,) = re.findall(r"^Scrapy==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
-    assert resources.NEEDED == pinned == scrapy.__version__
+    assert installation.NEEDED == pinned == scrapy.__version__
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ With another version of Scrapy than the one needed, all of them end with one lin
 import os
 import sys
 
-from site_spider import resources
+from site_spider import installation
 from site_spider.errors import ConfigError
 
 for _stream, _mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -17,7 +17,7 @@ for _stream, _mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
 # Here, and not in the command: Scrapy loads the modules of all commands first, and parts of Scrapy that they
 # import may be missing in another version.
 try:
-    resources.check()
+    installation.check()
 except ConfigError as error:
     print(f"scrapy: {error}", file=sys.stderr)
     sys.exit(78)  # EXIT_CONFIG, which cannot be imported then

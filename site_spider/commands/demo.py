@@ -18,7 +18,7 @@ from site_spider import runtime
 from site_spider.commands.output import number
 from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
-from site_spider.resources import resource
+from site_spider.installation import resource
 from site_spider.seed.seed import seed_message
 from site_spider.seed.topics import Tiers
 from site_spider.service import config as parts

@@ -8,7 +8,7 @@ from pathlib import Path
 from scrapy.settings import SETTINGS_PRIORITIES
 
 from site_spider.engine.scrapy_commands import GenspiderCommand
-from site_spider.resources import resource
+from site_spider.installation import resource
 from site_spider.service import environment
 
 

@@ -21,9 +21,9 @@ from site_spider import options, runtime
 from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.installation import resource
 from site_spider.observe.metrics.catalogue import at
 from site_spider.redaction import Redaction, secrets_of
-from site_spider.resources import resource
 from site_spider.text import cut
 
 # --- kibana import: sends saved objects to a Kibana, and reads what it says of each ----------------------

@@ -25,9 +25,9 @@ from site_spider import options
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
+from site_spider.installation import left_out
 from site_spider.page.url import host_of
 from site_spider.redaction import Redaction, redact_logs
-from site_spider.resources import left_out
 from site_spider.seed.topics import Tiers
 from site_spider.service import environment
 from site_spider.service.environment import apply_environment

@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands.version import Command as ScrapyCommandOfThatName
 
-from site_spider.resources import form
+from site_spider.installation import form
 
 
 class Command(ScrapyCommandOfThatName):

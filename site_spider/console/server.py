@@ -26,9 +26,9 @@ from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letter_replay import Letter, Replay, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
+from site_spider.installation import resource
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.observe.metrics.catalogue import exposition, form_for
-from site_spider.resources import resource
 from site_spider.seed.fields import identifier
 from site_spider.seed.topics import CrawlTopics
 from site_spider.text import escaped, plural

@@ -19,8 +19,8 @@ from typing import Any
 from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog, name_of
 from site_spider.errors import SiteSpiderError
+from site_spider.installation import temporary_folder
 from site_spider.observe.snapshot import MOST_HOSTS, Snapshot, Watched, snapshot
-from site_spider.resources import temporary_folder
 
 # --- The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter -----
 

@@ -32,10 +32,10 @@ from site_spider.engine.callback_guard import SafeDownloader, Watchdog
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.installation import form, left_out
 from site_spider.observe.metrics.exporter import Exporter, serve_metrics
 from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
-from site_spider.resources import form, left_out
 from site_spider.results.pipeline import PlacedItemProcessor
 from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys

@@ -15,7 +15,7 @@ from traceback import walk_tb
 from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.misc import load_object
 
-from site_spider import options, resources
+from site_spider import installation, options
 from site_spider import settings as ours
 from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
@@ -179,7 +179,7 @@ _SINGLE_CLASSES = (
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
     """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
-    resources.check()
+    installation.check()
     if settings.get("SITE_SEED_TOPIC") is None:
         raise ConfigError(
             "The settings of site_spider are missing in this project: add "

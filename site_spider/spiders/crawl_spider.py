@@ -54,7 +54,6 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import known_items
 from site_spider.spiders.conditional import describe_check, describe_outcome, is_for_body, renews
-from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemap_rules import (
     AT_ONCE,
     ROBOTS,
@@ -72,6 +71,7 @@ from site_spider.spiders.sitemap_rules import (
     taken_by_rules,
     urls_of,
 )
+from site_spider.spiders.text_and_duplicates import PageTexts
 from site_spider.tasks.declaration import TaskRules
 from site_spider.tasks.unfollowed_links import rules_of
 

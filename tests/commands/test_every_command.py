@@ -20,7 +20,7 @@ from scrapy.settings import Settings
 
 from site_spider import SeedSpider, commands
 from site_spider.commands.site_command import SiteCommand, Trial
-from site_spider.resources import module_of
+from site_spider.installation import module_of
 from tests.adapters.raw_server import answering, said
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 from tests.in_process.engine import lag

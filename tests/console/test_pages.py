@@ -19,7 +19,7 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.console.url_search import UrlSearch
 from site_spider.errors import LogUnavailable, SeedError
-from site_spider.resources import resource
+from site_spider.installation import resource
 from site_spider.seed.seed import seed_message
 from tests.console.consoles import PAGES, Console, document, form_token
 from tests.console.snapshots import host, iso, sink, snapshot, task

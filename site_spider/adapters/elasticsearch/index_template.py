@@ -27,7 +27,7 @@ from site_spider.adapters.elasticsearch.client import (
     within,
 )
 from site_spider.errors import ConfigError
-from site_spider.resources import resource
+from site_spider.installation import resource
 
 logger = logging.getLogger(__name__)
 

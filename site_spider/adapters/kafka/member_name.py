@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from site_spider.adapters.files import check_own_folder, locked
-from site_spider.resources import temporary_folder
+from site_spider.installation import temporary_folder
 
 logger = logging.getLogger(__name__)
 

@@ -32,10 +32,10 @@ from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.service.service import SeedService
 from site_spider.sources import extraction_process
-from site_spider.spiders import conditional, page_text
+from site_spider.spiders import conditional, text_and_duplicates
 from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.spiders.page_text import PageTexts
+from site_spider.spiders.text_and_duplicates import PageTexts
 from tests.in_process import engine, extraction
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
@@ -50,7 +50,7 @@ WORDS = "The harbour of the town lies behind a long wall, and ships come in ever
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored is found, however slow the disk."""
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
-    monkeypatch.setattr(page_text, "_CANONICAL_SECONDS", 10.0)
+    monkeypatch.setattr(text_and_duplicates, "_CANONICAL_SECONDS", 10.0)
 
 
 def serve(path: str, body: str | bytes, **headers: str) -> None:
@@ -295,7 +295,7 @@ def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: 
 
 
 def test_pages_that_fail_push_no_canonical_page_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_text, "_MOST_PAGES", 2)
+    monkeypatch.setattr(text_and_duplicates, "_MOST_PAGES", 2)
     gone = [f"/gone{number}" for number in range(4)]
     serve("/a", CANONICAL + "".join(f"<a href={path}></a>" for path in [*gone, "/b"]))
     serve("/b", CANONICAL)

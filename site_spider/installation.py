@@ -1,4 +1,4 @@
-"""Where files that are no code lie: in `resources/` of a checkout, and inside the package once installed."""
+"""What is installed: files that are no code, of a checkout or in the package, compiled modules, Scrapy's version."""
 
 from __future__ import annotations
 
