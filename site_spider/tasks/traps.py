@@ -36,7 +36,9 @@ _NUMBERS = re.compile(  # the zero stands for what was found by its name
     r"\d(?:\d{3}[-/]\d{1,2}(?:[-/]\d{1,2})?|\d?[-/.]\d{1,2}[-/.]\d{4}|\d?(?:st|nd|rd|th)?\.?\s+\0)"
 )
 
-_Place = tuple[str | None, str]  # within what pages are compared, and a pattern
+# Within what pages are compared, a pattern, and whether they are pages of links: as a seed, a page of a calendar
+# differs by its date from all others, so that a recrawl would end each trap.
+_Place = tuple[str | None, str, bool]
 
 
 class Traps(SeedListener):
@@ -53,14 +55,14 @@ class Traps(SeedListener):
         is_well = said is not None and 200 <= (document.get("status") or 0) < 300
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
-        place = job.seed.page_scope, pattern
+        is_link = job.parent is not None or job.seed.spilled is not None
+        place = job.seed.page_scope, pattern, is_link
         pages = self._pages.get(place) or OrderedDict()
         if left := self._rest.get(place, 0 if pages else _FIRST):
             self._rest[place] = left - 1
             if left == 1:
                 self._pages.pop(place, None)
             return
-        is_link = job.parent is not None or job.seed.spilled is not None
         self._pages[place] = pages  # it was met last
         pages[hash(job.url)] = hash(_content(document, is_link=is_link) or said)
         if len(pages) > _PAGES:
@@ -83,12 +85,14 @@ class Traps(SeedListener):
         """The pattern of the trap that a link would lead into."""
         if not self._found or (pattern := pattern_of(url)) is None:
             return None
-        found_at = self._found.get((scope, pattern))
-        if found_at is not None and runtime.monotonic() - found_at >= _SECONDS:
+        for place in ((scope, pattern, True), (scope, pattern, False)):
+            if (found_at := self._found.get(place)) is None:
+                continue
+            if runtime.monotonic() - found_at < _SECONDS:
+                return pattern
             for known in (self._found, self._pages):
-                known.pop((scope, pattern), None)
-            return None
-        return None if found_at is None else pattern
+                known.pop(place, None)
+        return None
 
 
 def _content(document: Mapping[str, Any], *, is_link: bool) -> Hashable:

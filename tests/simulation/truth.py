@@ -508,7 +508,7 @@ class Truth:
         told = self.events[self.world.sites.seeds[DAYS[0]].get("task_id", "")] if days else ()
         if told and not (self.world.deaths or self.was_replayed or self.cancelled):
             refused, count = len(links.difference(days)), told[-1]["reasons"].get(TRAP, 0)
-            if count < refused or (count > refused and self._is_calm):
+            if count < refused or (count > refused and self._is_calm and not self.recrawled):  # checks find them, too
                 yield "a wrong end", f"{refused} links into a trap, but {told[-1]}"
         plan, seeds = self.world.plan, self.world.sites.seeds
         keeps_robots = plan.settings.get("SITE_KEEP_ROBOTS") and not plan.settings["SITE_FILTER_SEEDS"]

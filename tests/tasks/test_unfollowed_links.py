@@ -267,6 +267,24 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
     assert traps.of(f"{HOST}/b/99", None) is None
 
 
+def test_a_recrawl_of_its_pages_neither_hides_nor_ends_a_trap() -> None:
+    traps, seeds, links = Traps(), Page("", parent=None), Page("")
+
+    def written(page: Page, number: int) -> None:
+        said = {
+            "status": 200,
+            "body_hash": f"{number}",
+            "body": f"<p>No events on {date(2031, 1, 1) + timedelta(number)}",
+        }
+        traps.written(cast(Job, page._replace(url=f"{HOST}/day/{number}")), said)
+
+    for kind in (seeds, links, seeds):
+        for number in range(_FIRST + 50):
+            assert traps.of(f"{HOST}/day/99", None) is None or kind is seeds
+            written(kind, number)
+    assert traps.of(f"{HOST}/day/99", None) == "h.test/day/N"
+
+
 def test_traps_keep_a_bounded_number_of_patterns_and_pages() -> None:
     traps = Traps()
     for n in range(2_500):
