@@ -236,8 +236,9 @@ class EngineFlow:
         result = None
         try:
             result = await self._download(request)
-            if engine._slot is None:  # the crawl has ended without it: its seed is repeated
-                self._broken_off(request)
+            scraping = engine.scraper.slot.closing  # type: ignore[union-attr] # it has one from the start
+            if engine._slot is None or (scraping is not None and scraping.called):
+                self._broken_off(request)  # the crawl has ended without it, or ends: its seed is repeated
             elif isinstance(result, Request):
                 note_same_page(result, request)
                 engine.crawl(result)

@@ -14,6 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.utils.reactor import CallLaterOnce
+from twisted.internet.defer import succeed
 
 from site_spider.engine import background
 from site_spider.engine.background import Turns
@@ -205,19 +206,26 @@ def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pyt
     assert 1 < most <= 16 + 64  # with those that CONCURRENT_REQUESTS had begun
 
 
-def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("ends", ["engine", "scraper"])
+def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(
+    caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
     """Its seed is repeated by the next owner, and nothing is logged as wrong."""
-    request, ended, broken_off = Request("http://h.test/"), [], []
+    request, ended, broken_off = Request("http://h.test/"), list[Request](), list[Request]()
     slot = SimpleNamespace(remove_request=ended.append, nextcall=SimpleNamespace(schedule=lambda: None))
-    of_flow = SimpleNamespace(_slot=slot, spider=None, downloader=SimpleNamespace(active={request}))
+    scraper = SimpleNamespace(slot=SimpleNamespace(closing=None))
+    of_flow = SimpleNamespace(_slot=slot, spider=None, downloader=SimpleNamespace(active={request}), scraper=scraper)
 
     async def answer(_request: Request) -> Response:
-        of_flow._slot = None
+        if ends == "engine":
+            of_flow._slot = None
+        else:
+            scraper.slot.closing = succeed(None)
         return Response(request.url, request=request)
 
     flow = object.__new__(EngineFlow)
     told = {"_engine": of_flow, "_came_back": lambda _request: None, "_broken_off": broken_off.append}
-    for name, value in {**told, "_requested": answer, "_after": []}.items():
+    for name, value in {**told, "_requested": answer, "_after": [], "_tell_received": lambda *_: None}.items():
         setattr(flow, name, value)
     asyncio.run(flow._run(request))
     assert caplog.text == ""
