@@ -83,6 +83,7 @@ class Rates(Protocol):
 
 
 _SLICE_ITEMS = 2_000  # looked at in one go by `remove`, or those of one host
+_MOST_WOKEN = 50  # by one `pop`: after an outage all that waits may be due
 
 
 class _Turn(NamedTuple, Generic[T]):
@@ -141,7 +142,7 @@ class Frontier(Generic[T]):
             self._add(level, host, value, now, flow)
 
     def pop(self, now: float) -> T | None:
-        """The item whose turn it is; None when nothing may start now.
+        """The item whose turn it is; None when nothing may start now, or before more is woken: see `next_at`.
 
         Its host has one request more out until `release` is called.
         """
@@ -316,15 +317,19 @@ class Frontier(Generic[T]):
             self._place(host, now)
 
     def _wake(self, now: float) -> None:
-        """Move on what only waited for its moment."""
-        while self._later and self._later[0][0] <= now:
+        """Move on some of what only waited for its moment."""
+        left = _MOST_WOKEN
+        while left and self._later and self._later[0][0] <= now:
+            left -= 1
             _, _, level, name, value, key = heappop(self._later)
             self._add(level, name, value, now, key)
         waiting, ageing = self._waiting.heap, self._ageing.heap  # looked at here: it is asked at each `pop`
-        while waiting and waiting[0][0] <= now and (host := self._waiting.due(now)) is not None:
+        while left and waiting and waiting[0][0] <= now and (host := self._waiting.due(now)) is not None:
+            left -= 1
             self._place(host, now)
             waiting = self._waiting.heap
-        while ageing and ageing[0][0] <= now and (lane := self._ageing.due(now)) is not None:
+        while left and ageing and ageing[0][0] <= now and (lane := self._ageing.due(now)) is not None:
+            left -= 1
             self._enter_lane(lane, now)
             ageing = self._ageing.heap
         if self._flows.resting:

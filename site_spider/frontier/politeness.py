@@ -202,8 +202,8 @@ class PoliteFrontier:
         for _ in range(_MOST_PASSED):
             waiter = self.frontier.pop(self._loop.time())
             if waiter is None:
-                self._set_alarm()
-                self._starved()
+                if self._set_alarm() > self._loop.time():
+                    self._starved()
                 return None
             if self._is_set_aside(waiter):
                 continue
@@ -336,14 +336,13 @@ class PoliteFrontier:
             self._alarm.cancel()
             self._alarm, self._alarm_at = None, inf
 
-    def _set_alarm(self) -> None:
+    def _set_alarm(self) -> float:
         moment = self.frontier.next_at()
-        if moment >= self._alarm_at:
-            return
-        self._silence()
-        if moment < inf:
+        if moment < self._alarm_at:
+            self._silence()
             self._alarm_at = moment
             self._alarm = self._loop.call_at(moment, self._ring)
+        return moment
 
     def _ring(self) -> None:
         self._alarm, self._alarm_at = None, inf

@@ -296,7 +296,7 @@ def test_hosts_that_were_served_once_are_forgotten_when_their_delay_is_over(dela
         frontier.push(0, f"host{number}", number, number / 1_000)
         assert frontier.pop(number / 1_000) == number
         frontier.release(f"host{number}", number / 1_000)
-    if delay:
+    while frontier.next_at() <= 3.0:
         frontier.pop(3.0)
     assert not list(frontier.hosts(3.0))
     assert entries_kept(frontier) < 300
@@ -365,6 +365,37 @@ def test_a_level_for_each_item_costs_no_more_to_serve(now: float) -> None:
     numbers = range(LEVELS)
     assert served == (list(numbers) if now > MAX_WAIT else sorted(numbers, key=lambda n: n * 7919 % LEVELS))
     assert frontier.lengths() == {}
+
+
+HELD_BACK = 2_000  # retries, hosts within their delay, or links that have waited for long
+
+
+def due_together(kind: str) -> Frontier[int]:
+    """Nothing of it was asked for meanwhile: a sink was away, say. A retry, and a host within its delay, may begin."""
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 10.0 * (kind == "delays")), MAX_WAIT)
+    for number in range(HELD_BACK):
+        frontier.push(0, f"h{number}", number, 0.0, not_before=20.0 if kind == "retries" else -inf)
+    for number in range(HELD_BACK if kind == "delays" else 0):
+        frontier.push(0, f"h{number}", number, 0.0)
+        assert frontier.pop(0.0) is not None
+        frontier.release(frontier.last_host, 0.0)
+    return frontier
+
+
+@pytest.mark.parametrize(("kind", "moved"), [("retries", "_add"), ("delays", "_place"), ("ages", "_enter_lane")])
+def test_what_came_due_together_is_woken_some_at_a_time(kind: str, moved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage all that waits may be: a hundred thousand held up the event loop for a second."""
+    frontier, calls = due_together(kind), Counter[str]()
+    move = getattr(frontier, moved)
+    monkeypatch.setattr(frontier, moved, lambda *what: (calls.update([moved]), move(*what))[1])
+    served = {frontier.pop(1_000.0)}
+    assert kind == "ages" or frontier.next_at() <= 1_000.0  # so that it is asked again
+    for pops in range(2, HELD_BACK + 1):
+        served.add(frontier.pop(1_000.0))
+        assert calls[moved] <= 100 * pops
+    assert served == set(range(HELD_BACK))
+    assert frontier.pop(1_000.0) is None
+    assert frontier.next_at() > 1_000.0
 
 
 REDIRECTED = 2  # REDIRECT_PRIORITY_ADJUST

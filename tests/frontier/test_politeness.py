@@ -16,7 +16,8 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.politeness import PoliteFrontier, build_frontier, build_load, build_politeness
+from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import PoliteFrontier, Politeness, build_frontier, build_load, build_politeness
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -213,3 +214,35 @@ def test_what_is_fenced_while_fenced_requests_are_taken_out_is_looked_for_again(
     assert room.fencings
     assert list(PoliteFrontier.remove_fenced(room)) == [[], []]
     assert not room.fencings
+
+
+async def test_while_what_is_due_is_woken_some_at_a_time_no_more_seeds_are_polled() -> None:
+    """Nothing may begin of what was woken first, but of what is woken next."""
+    now, awake, starved = asyncio.get_running_loop().time(), asyncio.Event(), Mock()
+    frontier: Frontier[Any] = Frontier()
+    frontier.close("closed.test", "robots", now)
+    for number in range(1_000):
+        host = "closed.test" if number < 999 else "free.test"
+        frontier.push(1, host, Request(f"http://{host}/"), now - 2, not_before=now - 1)
+    nothing: list[Any] = [Mock()] * 2
+    room = PoliteFrontier(
+        frontier,
+        Politeness(Mock(), 1e9, None, None),
+        Mock(),
+        *nothing,
+        starved,
+        awake.set,
+        *nothing,
+        takes=lambda _waiter: False,
+    )
+    asks = 0
+    while (request := room.next(lambda waiter: waiter)) is None:  # type: ignore[arg-type, return-value]
+        starved.assert_not_called()
+        async with asyncio.timeout(10):
+            await awake.wait()
+        awake.clear()
+        asks += 1
+    assert request.url == "http://free.test/"
+    assert asks > 1
+    assert room.next(Mock()) is None
+    starved.assert_called_once_with()
