@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
@@ -48,6 +49,7 @@ _RIGHTS = {
 # gap, but not often.
 
 _ASK_AGAIN_SECONDS = 10.0
+_MOST_ASKED = 100  # partitions, in one look: a tenth of a second
 
 _ANSWER_SECONDS = 1.0
 
@@ -63,6 +65,7 @@ class Gaps:
         self._due: dict[Partition, int] = {}  # what is handed out next
         self._open: dict[Partition, tuple[int, int]] = {}  # gaps that nothing is known about
         self._ask_at: dict[Partition, float] = {}
+        self._look_at = 0.0
 
     def saw(self, partition: Partition, offset: int, following: int, begins_at: int | None) -> None:
         """Everything below `offset` was handed out or is not there, and `following` is due next.
@@ -85,15 +88,14 @@ class Gaps:
             self._open.pop(partition, None)
 
     def look(self, now: float) -> None:
-        """Ask about the gaps that are known, each partition now and then."""
-        for partition, (first, beyond) in list(self._open.items()):
-            if now < self._ask_at.get(partition, 0.0):
-                continue
+        """Ask about gaps that are known, each partition now and then, and no server while there is no answer."""
+        due = (one for one in self._open if now >= max(self._ask_at.get(one, 0.0), self._look_at))
+        for partition in list(islice(due, _MOST_ASKED)):
             self._ask_at[partition] = now + _ASK_AGAIN_SECONDS
-            start = self._start_of(partition)
-            if start is None:
-                continue
-            del self._open[partition]
+            first, beyond = self._open.pop(partition)
+            if (start := self._start_of(partition)) is None:
+                self._open[partition], self._look_at = (first, beyond), now + _ASK_AGAIN_SECONDS  # the others first
+                return
             if start > first:
                 self._tell(partition, first, min(start, beyond))
 

@@ -71,6 +71,30 @@ def test_servers_that_do_not_answer_are_asked_again(gaps: Gaps, told: Told) -> N
     assert told == [(P, 3, 6)]
 
 
+def test_gaps_in_many_partitions_are_asked_about_some_at_a_time(gaps: Gaps, told: Told) -> None:
+    """Within one poll: who produces in transactions leaves a gap in each partition."""
+    for number in range(1_000):
+        gaps.saw(Partition("t", number), 8, 9, 3)
+    told.start = 6
+    for look in range(1, 11):
+        gaps.look(0.0)
+        assert told.asked <= 100 * look
+    assert {(partition.number, first, beyond) for partition, first, beyond in told} == {(n, 3, 6) for n in range(1_000)}
+
+
+def test_servers_that_do_not_answer_are_asked_about_one_partition(gaps: Gaps, told: Told) -> None:
+    """Each question takes a second then, in which the member hears of no rebalance, and commits nothing."""
+    told.start = None
+    for number in range(50):
+        gaps.saw(Partition("t", number), 8, 9, 3)
+    for tenth in range(100):
+        gaps.look(tenth / 10)
+    assert told.asked == 1
+    told.start = 6
+    gaps.look(10.0)
+    assert [partition.number for partition, *_ in told] == [*range(1, 50), 0]  # its leader may be away for long
+
+
 def delete_up_to(brokers: str, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
