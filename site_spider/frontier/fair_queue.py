@@ -15,7 +15,7 @@ An empty flow that has used more than its share is remembered until the others h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Any
@@ -80,8 +80,8 @@ class Flows:
         self._idle: list[tuple[float, int, Flow]] = []
         self._numbers = 0
 
-    def __iter__(self) -> Iterator[Hashable]:
-        return iter(self._flows)
+    def keys(self) -> Collection[Hashable]:
+        return self._flows.keys()
 
     def flow(self, key: Hashable) -> Flow:
         """The flow of a task, made if need be."""

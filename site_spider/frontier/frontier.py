@@ -21,7 +21,7 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -244,9 +244,10 @@ class Frontier(Generic[T]):
         """How many items wait on each level, lowest first; those that are not due yet included."""
         return dict(sorted(self._lengths.items()))
 
-    def has_flow(self, picks: Callable[[Hashable], bool]) -> bool:
-        """Whether there is a flow that `picks` picks, also one of which nothing waits at the moment."""
-        return any(map(picks, self._flows))
+    @property
+    def flows(self) -> Collection[Hashable]:
+        """Also those of which nothing waits at the moment."""
+        return self._flows.keys()
 
     def waiting(self, name: str) -> int:
         """How many items of this host wait, those that are not due yet not included."""

@@ -477,7 +477,7 @@ class TaskParts:
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
         return (
-            frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
+            any(isinstance(flow, TaskFlow) and flow.task_id is not None for flow in frontier.flows)
             or self.board.has_running()
             or self._endings.have_seeds()
         )

@@ -256,7 +256,7 @@ class Overtaking:
     _look_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._log, self._producer, _, self._board, control, _, self._background = self._group
+        self._log, self._producer, self._topics, self._board, control, _, self._background = self._group
         self._endings, self._put, self._ledger = control.endings, control.put, self._completion.ledger
         self._loop = asyncio.get_running_loop()
         # what was known of a task when that was over
@@ -301,7 +301,8 @@ class Overtaking:
         return self._board.task(task_id), {} if ending is None else dict(ending.highs)
 
     def _is_here(self, task_id: str) -> bool:
-        return self._queues.room.frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id == task_id)
+        flows = self._queues.room.frontier.flows
+        return any(TaskFlow(task_id, topic) in flows for topic in self._topics.tiers)
 
     def _is_below(self, positions: Mapping[Partition, int]) -> bool:
         """Whether something below these positions is to be polled here."""

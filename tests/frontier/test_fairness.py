@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -21,6 +22,11 @@ from site_spider.frontier.waiter import TaskFlow, TaskRates, task_weights
 from site_spider.ledger.ledger import Outcome
 from site_spider.observe.snapshot import is_conserved
 from site_spider.service.service import SeedService
+from site_spider.tasks.admission import Overtaking
+from site_spider.tasks.board import Board
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.declaration import Task
+from site_spider.tasks.tracker import Group
 from tests.growth import CONSTANT, assert_grows
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -70,8 +76,8 @@ def test_tasks_that_are_done_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
         frontier.push(0, "h", task, 0.0, flow=task)
         assert frontier.pop(0.0) == task
         frontier.release("h", 0.0, task, 2.0)
-        assert len([*frontier._flows]) < 300
-    assert len([*frontier._flows]) <= 2
+        assert len(frontier.flows) < 300
+    assert len(frontier.flows) <= 2
 
 
 @pytest.mark.parametrize("have_own_hosts", [False, True])
@@ -262,6 +268,26 @@ def test_a_large_task_moves_nothing_alone_and_each_seed_once_for_tasks_that_have
     found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=100)
     assert len(site.order) == len(found.documents) == 400
     assert found.seeds["spilled"] <= most
+
+
+async def test_to_see_that_tasks_are_here_costs_the_same_with_four_times_the_tasks() -> None:
+    """A thousand are looked for once a second, while ten thousand may have seeds in flight."""
+    board = Board()
+    board.tasks.update({task_id: Task(task_id=task_id) for task_id in map(str, range(100))})
+
+    def looking(tasks: int) -> Callable[[], None]:
+        frontier: Frontier[int] = Frontier()
+        for number in reversed(range(tasks)):
+            frontier.push(0, "h", number, 0.0, flow=TaskFlow(str(number), "bulk"))
+        group = Mock(), Mock(), Mock(tiers=("urgent", "bulk")), board, Mock(endings=Endings()), Mock(), Mock()
+        overtaking = Overtaking(Group(*group), "g", Mock(), Mock(**{"room.frontier": frontier}), Mock(), Mock())
+
+        def look() -> None:
+            assert not [*overtaking._awaited()]
+
+        return look
+
+    assert_grows(looking, 500, CONSTANT)
 
 
 def test_a_stop_while_seeds_move_loses_none(tmp_path: Path) -> None:
