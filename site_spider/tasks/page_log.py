@@ -12,7 +12,8 @@ import json
 import logging
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -21,8 +22,8 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, Producer, SeedLog
-from site_spider.engine.background import Background
+from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
+from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.outage import Outage
@@ -341,30 +342,33 @@ class PageLog:
 
     async def _write(self) -> None:
         batches, self.waiting = self.waiting, defaultdict(lambda: ({}, []))
+        turns = Turns.of_running_loop()  # after an outage thousands of tasks may have some
         try:
             if not self._has_topic:
                 await asyncio.to_thread(self._log.make_topic, self._topic, 1, compacted=True)
                 self._has_topic = True
-            sends = (self._send(task_id, [*told.values()]) for task_id, (told, _) in batches.items())
-            await asyncio.gather(*sends)
+            for sent in await turns.take(self._sent(batches)):
+                if not sent.done():
+                    await asyncio.wrap_future(sent)
+                sent.result()
         except SiteSpiderError as error:
             self._away.goes_on(error)
             await asyncio.sleep(_PAUSE_SECONDS)
             self._put_back(batches)
         else:
             self._away.is_over()
-            for _, thens in batches.values():
-                for then in thens:
-                    then()
+            async for then in turns.through(then for _, thens in batches.values() for then in thens):
+                then()
         finally:
             self._is_writing = False
 
-    async def _send(self, task_id: str, told: Sequence[Counted]) -> None:
-        for start in range(0, len(told), _MOST_PAGES):
-            self._records += 1
-            key = key_of(task_id, self._writer, self._records)
-            value = written(told[start : start + _MOST_PAGES])
-            await asyncio.wrap_future(self._producer.send(self._topic, key, value))
+    def _sent(self, batches: Mapping[str, Waiting]) -> Iterator[Future[MessagePlace]]:
+        for task_id, (told, _) in batches.items():
+            pages = [*told.values()]
+            for start in range(0, len(pages), _MOST_PAGES):
+                self._records += 1
+                key = key_of(task_id, self._writer, self._records)
+                yield self._producer.send(self._topic, key, written(pages[start : start + _MOST_PAGES]))
 
     def _put_back(self, batches: defaultdict[str, Waiting]) -> None:
         """Pages that came meanwhile are newer."""

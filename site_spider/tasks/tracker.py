@@ -186,6 +186,7 @@ _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_PAGES_LEFT = 200_000  # of these: some 50 MB
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
 _MOST_AT_ONCE = 5_000  # partitions of tasks that are closed, in one look: some milliseconds
+_MOST_COUNTED = 300  # shares, in one look: after an outage there may be thousands
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -230,6 +231,7 @@ class Tracker(SeedListener):
         self._countings: dict[Share, Counting] = {}
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
+        self._to_count: list[Share] = []  # those of this round
         self._unsure: list[SeedInFlight] = []
         self._deleted: list[tuple[Partition, int, int]] = []  # while it is not known which tasks lack them
         self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
@@ -326,9 +328,11 @@ class Tracker(SeedListener):
             if ending is not None and not ending.lacks_some:
                 with self._control.guarded(task_id):  # before any tally: the end waits for what that says
                     self._write_uncounted(task_id, seeds)
-        for share in list(self._ready):
+        self._to_count = self._to_count or list(self._ready)
+        for share in self._to_count[-_MOST_COUNTED:]:
             with self._control.guarded(share[0]):
                 self._count(share)
+        del self._to_count[-_MOST_COUNTED:]
         self._look_at_closed()
 
     def _look_at_closed(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.seed.seed import parse_seed
 from site_spider.tasks import page_log
+from site_spider.tasks.control_log import Endings
 from site_spider.tasks.declaration import bounded
 from site_spider.tasks.page_log import (
     BadPages,
@@ -231,6 +234,49 @@ async def test_nothing_is_counted_before_its_pages_are_durable(
     assert len(told) == 8
     assert all(count >= min(number, 5) for number, count in enumerate(told[1:], 1))
     assert stored() == 5
+
+
+async def test_the_event_loop_goes_on_while_the_pages_of_many_tasks_are_written() -> None:
+    """After an outage thousands may have some."""
+    turn, sent_in, told = 0, list[int](), list[int]()
+    durable: Future[Any] = Future()
+    durable.set_result(None)
+
+    def send(*_record: object) -> Future[Any]:
+        time.sleep(0.03)
+        sent_in.append(turn)
+        return durable
+
+    lines = PageLog(Mock(), SimpleNamespace(send=send), TOPIC, Background(lambda error: pytest.fail(repr(error))))  # type: ignore[arg-type]
+    for number in range(10):
+        lines.add(f"t{number}", [CountedPage(number, 1, True, None)], partial(told.append, number))
+    lines.look()
+    while lines.is_writing:
+        turn += 1
+        await asyncio.sleep(0)
+    assert told == [*range(10)]
+    assert len({*sent_in}) > 5
+
+
+async def test_many_tasks_are_counted_some_at_a_time() -> None:
+    """After an outage of the log of pages the seeds of thousands are done at once."""
+    completion, partition = Completion(Ledger()), Partition("seeds", 0)
+    control = Mock(get=lambda _task: None, endings=Endings(), writer="w", known=lambda _task: {})
+    control.guarded = lambda _task: nullcontext()
+    pages: Any = SimpleNamespace(add=lambda _task, _pages, then, _seed: then(), waiting={})
+    completion.add(tracker := Tracker(completion, control, pages, lambda _task_id: True), of_tasks=True)
+    completion.assigned({partition: None})
+    for offset in range(2_000):
+        value = b'{"url": "http://h.test/", "meta": {"task_id": "t%d"}}' % offset
+        entry = completion.take(Message(partition, offset, None, value), parse_seed(value))
+        assert entry is not None
+        completion.end_as(entry, Outcome.RESULT)
+    for look in range(1, 11):
+        tracker.look()
+        assert control.write.call_count <= 500 * look
+    assert {task for task, *_ in (call.args for call in control.write.call_args_list)} == {
+        f"t{n}" for n in range(2_000)
+    }
 
 
 def test_a_table_that_is_closed_reads_no_more(tmp_path: Path) -> None:
