@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from queue import SimpleQueue
 
@@ -28,6 +28,7 @@ _MOST_SAID = 20  # records of a topic
 _POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5  # while the log does not answer
 _READ_SECONDS = 30.0
+_MOST_AT_ONCE, _MOST_BYTES = 100, 64_000  # of records, in one turn of the event loop
 
 Changed = Callable[[Collection[str]], None]  # is told the ids of tasks
 Tell = Callable[..., None]  # calls on the event loop's thread
@@ -107,7 +108,7 @@ class Follower:
         self._changed = changed
         self._barriers: SimpleQueue[Then] = SimpleQueue()
         self._waiting: list[Then] = []  # for the end of the topic as it was when they were taken
-        self._stopping = runtime.Event()
+        self._stopping, self._taken = runtime.Event(), runtime.Event()
         away = f"{view.topic} cannot be read, trying again", f"{view.topic} is read again"
         self._away = Outage(logger, *away)
         self._thread = runtime.Thread(target=self._run, name="site-tasks", daemon=True)
@@ -133,8 +134,8 @@ class Follower:
     def _run(self) -> None:
         while not self._stopping.is_set():
             with self._away.tried(LogUnavailable):
-                if messages := self._poll():
-                    self._tell(self._arrive, messages)
+                for some in _parts(self._poll()):
+                    self._hand_over(some)
             if self._away.is_on:
                 self._stopping.wait(_PAUSE_SECONDS)
 
@@ -149,8 +150,30 @@ class Follower:
                 self._tell(then)
         return reader.poll(_POLL_SECONDS)
 
+    def _hand_over(self, messages: list[Message]) -> None:
+        """And wait until they are taken, so that other work has its turn."""
+        self._taken.clear()
+        self._tell(self._arrive, messages)
+        while not (self._taken.wait(_POLL_SECONDS) or self._stopping.is_set()):
+            pass
+
     def _arrive(self, messages: list[Message]) -> None:
-        self._changed(self._view.taken(messages))
+        try:
+            self._changed(self._view.taken(messages))
+        finally:
+            self._taken.set()
+
+
+def _parts(messages: list[Message]) -> Iterator[list[Message]]:
+    some, size_bytes = list[Message](), 0
+    for message in messages:
+        some.append(message)
+        size_bytes += len(message.value or b"")
+        if len(some) >= _MOST_AT_ONCE or size_bytes >= _MOST_BYTES:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
 
 
 def read_board(log: SeedLog, topic: str) -> Board:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,6 +34,7 @@ from site_spider.tasks.ending import (
     Uncounted,
     WebhookAttempt,
 )
+from site_spider.tasks.follower import Follower, TopicView
 from tests.growth import CONSTANT, assert_grows, us_a_step
 
 LOG = Partition("control", 0)
@@ -268,3 +272,21 @@ def test_offsets_of_all_tasks_are_bounded_and_the_task_with_most_is_left_out(mon
     endings.take(message(written("good", Tally(PLACE, "w", 1, 0))[0], None))
     take("other", 50)
     assert list(endings) == ["other"]
+
+
+async def test_records_are_taken_some_in_a_turn_of_the_event_loop() -> None:
+    """Whoever writes one may have it take long to read, and thousands may come at once."""
+    turn, taken_in = 0, Counter[int]()
+    small = [message(b"t", b"", offset=number) for number in range(1_000)]
+    large = [message(b"t", b"x" * 50_000, offset=number) for number in range(100)]
+    polls = [[*small, *large]]
+    reader = Mock(poll=lambda _seconds: polls.pop() if polls else [])
+    view = TopicView(Mock(reader=lambda _topic, compacted: reader), "t", lambda _one: taken_in.update([turn]) or "t")
+    follower = Follower(view, asyncio.get_running_loop().call_soon_threadsafe, lambda _task_ids: None)
+    follower.start()
+    while taken_in.total() < 1_100:
+        turn += 1
+        await asyncio.sleep(0)
+    await asyncio.to_thread(follower.close)
+    assert max(taken_in.values()) <= 100
+    assert len(taken_in) >= 10 + 50
