@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -311,6 +312,7 @@ class TaskStates(SeedListener):
 # owner yet.
 
 _ANSWER_SECONDS = 5.0
+_MOST_JUDGED = 2_000  # tasks, in one look: many may expire at the same moment
 
 
 @dataclass
@@ -355,7 +357,9 @@ class TimeLimits:
         now = self._clock.now()
         if now < self._first_due or not self._has_first():
             return
-        for task_id in [task_id for task_id, due in self._due.items() if due <= now]:
+        due = (task_id for task_id, due in self._due.items() if due <= now)
+        for task_id in list(islice(due, _MOST_JUDGED)):
+            del self._due[task_id]  # from now on it stands behind the others
             self._judge(task_id, now)
             self._plan(task_id, now + self.every_seconds)
         self._first_due = min(self._due.values(), default=inf)

@@ -71,6 +71,22 @@ def test_a_new_declaration_has_its_time_before_it() -> None:
     assert passed(task(max_seconds=2**53), TaskTimes(started_at=NOW, first_at=NOW), later(9), has_begun=True)
 
 
+def test_many_tasks_that_expire_at_the_same_moment_are_judged_some_at_a_time() -> None:
+    """One that cannot be told does not keep the others from their turn."""
+    known, producer, clock = Board(), Mock(), Mock(now=NOW.timestamp)
+    known.tasks.update({str(number): Task(task_id=str(number), expires_at=NOW) for number in range(5_000)})
+    producer.send.return_value.done.return_value = True
+    limits = TimeLimits(clock, known, "seeds.tasks", producer, lambda: True)
+    limits.heard(list(known.tasks))
+    for look in range(1, 6):
+        clock.now = lambda look=look: NOW.timestamp() + 1.1 * look
+        limits.look()
+        assert producer.send.call_count <= 2_500 * look
+    assert {call.args[1].split(b"\x1f")[0] for call in producer.send.call_args_list} == {
+        b"%d" % number for number in range(5_000)
+    }
+
+
 class AheadLog(SendingLog):
     """Its server's clock is behind that of this machine."""
 
