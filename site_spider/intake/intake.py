@@ -415,7 +415,7 @@ class Seeds:
         self.look()
 
     def reached(self, partition: Partition, offset: int) -> None:
-        if partition in self._ledger.partitions():
+        if self._ledger.epoch(partition) is not None:
             self._ledger.reached(partition, offset)
 
     def deleted(self, partition: Partition, first: int, beyond: int) -> None:

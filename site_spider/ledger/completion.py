@@ -440,12 +440,11 @@ class Completion:
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""
-        known = set(self.ledger.partitions())
-        for partition in partitions:
-            if partition in known:
-                for entry in self.ledger.revoke(partition):
-                    self._fence(entry)
-                self.repeats.left(partition)
+        leaving = {partition: None for partition in partitions if self.ledger.epoch(partition) is not None}
+        for partition in leaving:
+            for entry in self.ledger.revoke(partition):
+                self._fence(entry)
+        self.repeats.left(leaving.keys())
 
     def drop(self, request: Request) -> None:
         """A request that waits for a fenced seed ends here."""

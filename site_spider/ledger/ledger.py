@@ -28,7 +28,7 @@ knows the time, Kafka or Scrapy; one thread uses it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -360,8 +360,8 @@ class Ledger:
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
     ) -> dict[Partition, Position]:
         """What is safe to commit, of all (or those of these) that are assigned and have an offset."""
-        mine = [each for each in self._assigned if partitions is None or each in partitions]
-        found = {partition: self.position(partition, leaving=leaving) for partition in mine}
+        wanted = self._assigned.keys() if partitions is None else set(partitions)
+        found = {each: self.position(each, leaving=leaving) for each in self._assigned if each in wanted}
         return {partition: position for partition, position in found.items() if position is not None}
 
     def unread(self, partition: Partition, first: int, beyond: int) -> int:
@@ -479,13 +479,13 @@ class Repeats:
             if not done.offsets:
                 del self._done[partition]
 
-    def left(self, partition: Partition) -> None:
-        """A partition went away, and its repeats; when too much is remembered, what is done of others goes first."""
+    def left(self, partitions: Set[Partition]) -> None:
+        """They went away, and their repeats; when too much is remembered, what is done of others goes first."""
         for (whose, _), entry in self.under_way.items():
-            if whose == partition:
+            if whose in partitions:
                 entry.then = None
         if sum(len(done.offsets) for done in self._done.values()) > MOST_KEPT:
-            self._done = {partition: done} if (done := self._done.get(partition)) is not None else {}
+            self._done = {whose: done for whose, done in self._done.items() if whose in partitions}
 
     def outcome(self, message: Message) -> Outcome | None:
         """How this message ended here before; None when it did not, or nothing is known."""

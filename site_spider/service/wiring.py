@@ -416,8 +416,8 @@ class TaskParts:
         """
         tiers = self.topics.seeds, *self.topics.tiers
         there = next((topic for topic in tiers if self._partitions.get(topic)), self.topics.seeds)
-        firsts = {Partition(self.topics.seeds, 0), Partition(there, 0)}
-        return not firsts.isdisjoint(self._completion.ledger.partitions())
+        epoch = self._completion.ledger.epoch
+        return any(epoch(Partition(topic, 0)) is not None for topic in (self.topics.seeds, there))
 
     def complete(self, gate: TaskAdmission, overtaking: Overtaking, webhooks: Webhooks) -> None:
         """With what needs the frontier, and the network."""

@@ -450,7 +450,7 @@ class Tracker(SeedListener):
 
     def _counting(self, share: Share) -> Counting:
         epoch = self._ledger.epoch(share[1])
-        if self._epochs.get(share[1]) != epoch:
+        if self._epochs.setdefault(share[1], epoch) != epoch:
             self._forget_lost()
             self._epochs[share[1]] = epoch
         if (counting := self._countings.get(share)) is None:

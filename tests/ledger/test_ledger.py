@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
+from site_spider.intake.intake import Seeds
 from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
+from site_spider.seed.seed import parse_seed
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.tracker import Tracker
+from tests.growth import assert_grows
 
 PARTITIONS = [Partition("seeds", number) for number in range(2)]
 
@@ -204,3 +212,32 @@ def test_a_complete_seed_takes_no_more_moves(move: str) -> None:
     with pytest.raises(LedgerError):
         ledger.decide(entry, Outcome.FAILURE)
     assert books(ledger) == before
+
+
+SEED = b'{"url": "http://h.test/", "meta": {"task_id": "t"}}'
+
+
+def of_many_partitions(what: str, count: int) -> Callable[[], object]:
+    """What is done for all of them at once: a seed of each is complete, and not committed."""
+    partitions, completion = [Partition("seeds", number) for number in range(count)], Completion(Ledger())
+    seeds = Seeds(completion, *[Mock()] * 7)
+    control = Mock(endings=Endings(), writer="w")
+    tracker = Tracker(completion, control, Mock(), lambda _task_id: False)
+    completion.assigned(dict.fromkeys(partitions))
+    entries = [completion.take(Message(each, 0, None, SEED), parse_seed(SEED)) for each in partitions]
+    if what == "begin":
+        seed, message = parse_seed(SEED), Message(partitions[0], 0, None, SEED)
+        return lambda: [tracker.arrived(entry, message, seed) for entry in entries if entry is not None]
+    for entry in entries:
+        assert entry is not None
+        completion.end_as(entry, Outcome.RESULT)
+    return {
+        "lose": lambda: completion.lost(partitions),
+        "commit": lambda: completion.ledger.positions(partitions[::-1], leaving=True),
+        "end": lambda: [seeds.reached(each, 1) for each in partitions],
+    }[what]
+
+
+@pytest.mark.parametrize("what", ["begin", "lose", "commit", "end"])
+def test_each_of_many_partitions_costs_the_same(what: str) -> None:
+    assert_grows(lambda count: of_many_partitions(what, count), 1_000)

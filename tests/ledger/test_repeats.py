@@ -45,7 +45,7 @@ class Desk:
     def lose(self) -> None:
         for entry in self.ledger.revoke(P):
             self.repeats.fenced(entry)
-        self.repeats.left(P)
+        self.repeats.left({P})
         self.ledger.assign(P, None)
 
 
@@ -148,7 +148,7 @@ def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: 
             entry.message = message(offset, partition=partition)
             entry.outcome = Outcome.RESULT
             desk.repeats.ended(entry)
-    desk.repeats.left(P)
+    desk.repeats.left({P})
     assert desk.repeats.outcome(message(partition=OTHER)) is None
     assert desk.repeats.outcome(message()) is Outcome.RESULT
 
@@ -237,7 +237,7 @@ class World:
             else:
                 self.dropped.add(entry)
                 self.desk.repeats.broken(entry)
-        self.desk.repeats.left(P)
+        self.desk.repeats.left({P})
         self.desk.ledger.assign(P, Position(self.committed))
         self.next = self.committed
 
