@@ -23,7 +23,7 @@ The rules that must hold:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -89,7 +89,7 @@ class TransactionQueue:
         self._ledger = ledger
         self._limits = limits
         self._trees: dict[SeedInFlight, Tree] = {}
-        self._ready: deque[Tree] = deque()
+        self._ready: OrderedDict[Tree, None] = OrderedDict()
         self._committed: dict[Partition, Position] = {}
         self._left: set[Partition] = set()  # since the transaction under way was put together
         self.under_way: Transaction | None = None
@@ -99,6 +99,10 @@ class TransactionQueue:
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    @property
+    def _first_ready(self) -> Tree:
+        return next(iter(self._ready))
 
     def is_open(self, entry: SeedInFlight) -> bool:
         """Whether something is kept of a tree that has not ended."""
@@ -135,7 +139,7 @@ class TransactionQueue:
         return (
             self.ready_bytes >= self._limits.size_bytes
             or len(self._ready) >= self._limits.count
-            or now >= self._ready[0].ready_since + self._limits.age_seconds
+            or now >= self._first_ready.ready_since + self._limits.age_seconds
         )
 
     def commit(self, *, with_trees: bool, anyway: Collection[Partition] = ()) -> Transaction | None:
@@ -155,7 +159,7 @@ class TransactionQueue:
             if position is not None and self._ledger.of_partition(partition).is_told_by(position, besides):
                 if position != self._committed.get(partition) or partition in anyway:
                     positions[partition] = position
-            else:
+            elif besides:
                 trees = self._without(partition, trees)
         if not trees and not positions:
             return None
@@ -187,7 +191,7 @@ class TransactionQueue:
         opened: dict[Tree, int] = {}
         first = 0
         for tree in trees:
-            unwanted = {number - first for number in numbers if 0 <= number - first < len(tree.items)}
+            unwanted = {number for number in range(len(tree.items)) if first + number in numbers}
             if unwanted and tree.is_wanted:
                 opened[tree] = first + min(unwanted)
             first += len(tree.items)
@@ -201,10 +205,9 @@ class TransactionQueue:
         True when something was.
         """
         tree = self._trees.get(entry)
-        if tree is None or (self.under_way is not None and tree in self.under_way.trees):
+        if tree is None or (tree.is_ready and tree not in self._ready):
             return False
-        if tree.is_ready:
-            self._ready.remove(tree)
+        self._ready.pop(tree, None)
         self._drop(tree)
         return True
 
@@ -222,7 +225,7 @@ class TransactionQueue:
     def _make_ready(self, tree: Tree, now: float) -> None:
         tree.is_ready, tree.ready_since = True, now
         self.ready_bytes += tree.size_bytes
-        self._ready.append(tree)
+        self._ready[tree] = None
 
     def _reopen(self, tree: Tree, unwanted: Collection[int]) -> None:
         self._drop(tree)
@@ -236,14 +239,14 @@ class TransactionQueue:
     def _gathered(self) -> list[Tree]:
         room = self._limits.size_bytes
         trees: list[Tree] = []
-        while self._ready and (not trees or self._ready[0].size_bytes <= room):
-            tree = self._ready.popleft()
+        while self._ready and (not trees or self._first_ready.size_bytes <= room):
+            tree, _ = self._ready.popitem(last=False)
             room -= tree.size_bytes
             trees.append(tree)
         return trees
 
     def _without(self, partition: Partition, trees: list[Tree]) -> list[Tree]:
-        left_out = [tree for tree in trees if tree.entry is not None and tree.entry.partition == partition]
+        left_out = {tree: None for tree in trees if tree.entry is not None and tree.entry.partition == partition}
         self._put_back(left_out)
         return [tree for tree in trees if tree not in left_out]
 
@@ -251,7 +254,8 @@ class TransactionQueue:
         dropped: list[SeedInFlight] = []
         for tree in reversed(tuple(trees)):
             if tree.entry is None or tree.entry.live:
-                self._ready.appendleft(tree)
+                self._ready[tree] = None
+                self._ready.move_to_end(tree, last=False)
             else:
                 self._drop(tree)
                 dropped.append(tree.entry)

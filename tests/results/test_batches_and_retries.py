@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits
 from site_spider.results.transaction_queue import Link, TransactionQueue
+from tests.growth import assert_grows
 
 RETRY = Verdict(Answer.RETRY, "busy")
 REJECTED = Verdict(Answer.REJECTED, "bad")
@@ -475,6 +477,27 @@ def test_an_unchanged_position_is_not_committed_again_unless_asked_for() -> None
     crawl.held.forget_positions([P])  # it leaves while the transaction is in doubt, and comes back
     crawl.store()
     assert crawl.held.commit(with_trees=False) is not None
+
+
+def with_many_trees(what: str, count: int) -> Callable[[], object]:
+    """As many of them in a transaction as wait for one."""
+    crawl = Crawl()
+    entries = [crawl.take(offset) for offset in range(2 * count)]
+    for entry in entries:
+        crawl.keep(entry, size_bytes=0)
+        crawl.end(entry)
+        if entry.offset + 1 == count:
+            assert len(crawl.held.commit(with_trees=True).trees) == count
+    if what == "refused":
+        return lambda: crawl.held.refused(dict.fromkeys(range(count), "gone").keys())
+    crawl.ledger.revoke(P)
+    return lambda: [crawl.held.forget(entry) for entry in reversed(entries)]
+
+
+@pytest.mark.parametrize("what", ["refused", "left"])
+def test_each_of_many_trees_costs_the_same(what: str) -> None:
+    """They leave together with their partitions, and a topic that is gone refuses all links to it."""
+    assert_grows(lambda count: with_many_trees(what, count), 1_000)
 
 
 @given(st.data())
