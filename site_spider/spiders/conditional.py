@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
-_MOST_AT_ONCE = 200
+MOST_AT_ONCE = 200
 _FACTS = (
     *recrawl.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
     "unchanged", "robots_meta", "page_notes", "description", "text_hash", "duplicate_of",
@@ -101,7 +101,7 @@ class StoredPages:
     async def _ask(self) -> None:
         try:
             while self._asked:
-                some = dict(islice(self._asked.items(), _MOST_AT_ONCE))
+                some = dict(islice(self._asked.items(), MOST_AT_ONCE))
                 for url_id in some:
                     del self._asked[url_id]
                 found = await self._found(list(some))

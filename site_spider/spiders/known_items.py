@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
@@ -28,7 +29,7 @@ from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
 from site_spider.seed.seed import first_written_ms
 from site_spider.sources.extraction import NEXT_PAGE, Extracted
-from site_spider.spiders.conditional import StoredPages
+from site_spider.spiders.conditional import MOST_AT_ONCE, StoredPages
 
 logger = logging.getLogger(__name__)
 
@@ -51,20 +52,22 @@ class KnownItems:
     async def cut(self, most: int, found: Extracted, response: Response, job: Job) -> Extracted:
         """What was found, without the next page if so many entries in a row are known up to here."""
         run, before_ms = response.meta[meta_keys.KNOWN_RUN]
-        for is_known in await self._are_known(found, job, before_ms):
+        async for is_known in self._are_known(found, job, before_ms):
             run = run + 1 if is_known else 0
             if run >= most:
                 return replace(found, links=[link for link in found.links if link.rule != NEXT_PAGE])
         response.meta[meta_keys.KNOWN_RUN] = run, before_ms
         return found
 
-    async def _are_known(self, found: Extracted, job: Job, before_ms: int) -> list[bool]:
+    async def _are_known(self, found: Extracted, job: Job, before_ms: int) -> AsyncIterator[bool]:
+        """Some are looked up at a time: a page may have thousands."""
         ids = [url_id for item in found.items if (url_id := _identity(item))]
-        urls = [] if ids else [link.url for link in found.links if link.rule != NEXT_PAGE]
-        items = [self._items.of(item_id) for item_id in ids]
-        pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
-        documents = await asyncio.gather(*items, *pages)
-        return [document is not None and _is_before(document, before_ms) for document in documents]
+        urls = (link.url for link in found.links if link.rule != NEXT_PAGE)
+        wanted = iter(ids or (id_of_page(url, job.seed.page_scope) for url in urls))
+        of = self._items.of if ids else self._pages.of
+        while some := list(islice(wanted, MOST_AT_ONCE)):
+            for document in await asyncio.gather(*map(of, some)):
+                yield document is not None and _is_before(document, before_ms)
 
 
 class LookUps:

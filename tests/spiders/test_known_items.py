@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,10 +18,12 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response, TextResponse
 
+from site_spider import meta_keys
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, LocalStore
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.sources.extraction import Extracted, FoundLink
 from site_spider.spiders import conditional, known_items
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.known_items import KnownItems
@@ -253,6 +258,26 @@ def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: 
     listed.entries.insert(13, "new2")
     run(tmp_path, listed, API.replace("known: 10", "known: 25"))
     assert listed.asked == 4
+
+
+@pytest.mark.parametrize(("fetched_at", "asked_for"), [("1970-01-01T00:00:00+00:00", 200), (None, 3_000)])
+async def test_many_entries_are_looked_up_some_at_a_time_until_enough_are_known(
+    fetched_at: str | None, asked_for: int
+) -> None:
+    """A page may have thousands, which held up the event loop."""
+    counts = Counter[str]()
+
+    async def of(_url_id: str) -> dict[str, Any]:
+        counts.update(["asked", "now"])
+        counts["most"] = max(counts["most"], counts["now"])
+        await asyncio.sleep(0)
+        counts["now"] -= 1
+        return {"status": 200, "fetched_at": fetched_at}
+
+    found = Extracted(links=[FoundLink(f"http://a.test/{number}", 0) for number in range(3_000)])
+    response = Mock(meta={meta_keys.KNOWN_RUN: (0, 1_000)})
+    await KnownItems(Mock(), Mock(of=of)).cut(10, found, response, Mock())
+    assert (counts["asked"], counts["most"]) == (asked_for, 200)
 
 
 @pytest.mark.parametrize(
