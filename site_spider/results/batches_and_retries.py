@@ -33,6 +33,7 @@ from site_spider.errors import BatchError
 
 SHORTEST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0  # a server that is back is noticed soon; measured with 30: twice the outage
+_MOST_VOID = 1_000  # records at a time: when partitions leave behind a sink that is away, all may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class Batcher:
         count = max(1, self.limits.count >> self._halvings)
         room = self.limits.size_bytes >> self._halvings
         entries: list[_QueuedRecord] = []
-        while self._ready and len(entries) < count:
+        while self._ready and len(entries) < count and len(self.void) < _MOST_VOID:
             first = self._ready[0][1]
             size = first.record.size_bytes
             if first.is_void is not None and first.is_void():

@@ -55,6 +55,21 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     assert batcher.next_at(6) is None
 
 
+def test_many_that_are_void_are_left_out_some_at_a_time() -> None:
+    """When partitions leave while a sink is away, a hundred thousand may be."""
+    batcher = Batcher()
+    for number in range(3_500):
+        batcher.accept(record(str(number)), "void", 0, lambda: True)
+    accept(batcher, "last")
+    looks, left_out = 0, 0
+    while (batch := batcher.take(9.0)) is None:
+        assert 0 < len(batcher.void) <= 1_000
+        assert batcher.next_at(9.0) == 9.0
+        looks, left_out = looks + 1, left_out + len(batcher.void)
+        batcher.void.clear()  # as who tells of them does
+    assert (keys_of(batch), looks, left_out + len(batcher.void)) == (["last"], 3, 3_500)
+
+
 def test_what_is_void_by_its_turn_is_left_out_and_what_waited_behind_it_is_not() -> None:
     """The later document of the same key goes out at once."""
     batcher, is_void = Batcher(LIMITS), False
