@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +38,8 @@ _META = frozenset({"depth", meta_keys.JOB})
 _OF_LISTED = frozenset(LISTED)
 _META_OF_LISTED = _META | {meta_keys.SITEMAP}
 _ENCODING = "utf-8"
+# one text for all links of a page; not interned, as Python 3.12 never frees such a text
+_referer = lru_cache(maxsize=256)(bytes.decode)
 
 
 class WaitingLink(NamedTuple):
@@ -78,8 +79,7 @@ def as_link(request: Request, job: Job) -> WaitingLink | None:
     values = headers.getlist(_REFERER)
     if len(values) != len(headers) or not all(value.isascii() for value in values):
         return None
-    # interned: all links of a page have the same
-    referer = sys.intern(values[0].decode()) if values else None
+    referer = _referer(values[0]) if values else None
     return WaitingLink(request.url, job.parent, job.depth, request.priority, referer, listed)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,16 @@ def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
     assert made.meta["depth"] == 2
     assert completion.job_of(made) is its_job
     assert (its_job.parent, its_job.entry, its_job.depth) == (job.parent, job.entry, job.depth)
+
+
+def test_links_of_a_page_have_one_referer_that_is_not_interned() -> None:
+    """Python 3.12 never frees what is: 150 bytes for each page with links, 15 GB in 100 million."""
+    url = f"http://h.test/{secrets.token_hex()}"
+    first, second = (as_link(*link(headers={"Referer": url})) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.referer is second.referer
+    assert sys.intern("".join([*url])) is not first.referer
 
 
 def named(fields: dict[str, Any]) -> str:
