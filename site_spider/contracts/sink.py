@@ -39,7 +39,7 @@ class Exchange:
         return len(self.request) + len(self.head) + len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Record:
     """One document on its way to a sink, stored under `key` (a result's url_id)."""
 

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
+from weakref import ref
 
 from confluent_kafka import KafkaError
 
@@ -46,7 +48,7 @@ _ONE_A_BATCH = {"batch.num.messages": 1, "linger.ms": 0}
 class _Sending:
     """A record's message; `rounds` counts how often it was sent again for its size."""
 
-    record: Record
+    record: ref[Record]  # who drops it, as its partition has left, asks no more
     future: Future[Any]
     rounds: int = 0
     verdict: Verdict = _UNANSWERED
@@ -112,7 +114,7 @@ class KafkaTopic:
             for sending in under_way:
                 sending.wait(until)
             under_way = self._sent_again([sending for sending in under_way if sending.is_too_large])
-        verdicts = [self._settled(sending) for sending in sendings]
+        verdicts = [self._settled(record.key, sending) for record, sending in zip(records, sendings, strict=True)]
         if verdicts and all(verdict.answer is Answer.RETRY for verdict in verdicts):
             raise SinkUnavailable(f"{BROKERS} is {self._config.brokers!r}: {verdicts[0].reason}")
         return verdicts
@@ -135,13 +137,17 @@ class KafkaTopic:
 
     def _sending(self, record: Record) -> _Sending:
         known = self._sendings.get(record.key)
-        if known is not None and known.record is record:
+        if known is not None and known.record() is record:
             return known
         if self._producer is None:
             raise SinkUnavailable("The Kafka sink is not open.")
-        sending = _Sending(record, self._sent(self._producer, record, record.document))
-        self._sendings[record.key] = sending
+        sent = self._sent(self._producer, record, record.document)
+        sending = self._sendings[record.key] = _Sending(ref(record, partial(self._forget, record.key)), sent)
         return sending
+
+    def _forget(self, key: str, record: ref[Record]) -> None:
+        if (known := self._sendings.get(key)) is not None and known.record is record:
+            self._sendings.pop(key, None)
 
     def _sent_again(self, sendings: Sequence[_Sending]) -> list[_Sending]:
         """Those of them that can be made smaller, which are under way again."""
@@ -156,11 +162,13 @@ class KafkaTopic:
             alone = self._alone
         again = []
         for sending in sendings:
-            document = shortened(sending.record.document, sending.rounds)
-            if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
+            record = sending.record()
+            assert record is not None, "who has it written holds it"
+            document = shortened(record.document, sending.rounds)
+            if document is None or (sending.rounds and record.kind == "item"):  # not ours to cut
                 continue
             sending.rounds += 1
-            sending.future, sending.verdict = self._sent(alone, sending.record, document), _UNANSWERED
+            sending.future, sending.verdict = self._sent(alone, record, document), _UNANSWERED
             again.append(sending)
         return again
 
@@ -173,11 +181,10 @@ class KafkaTopic:
             return refused
         return producer.send(self._topic, record.key.encode("utf-8", "replace"), value)
 
-    def _settled(self, sending: _Sending) -> Verdict:
+    def _settled(self, key: str, sending: _Sending) -> Verdict:
         verdict = sending.verdict
-        key = sending.record.key
         if verdict is ACKNOWLEDGED and sending.rounds > 1:  # the first round was the whole document, alone
             self._cut.say(self._topic, key)
-        if verdict is not _UNANSWERED and self._sendings.get(key) is sending:
-            del self._sendings[key]
+        if verdict is not _UNANSWERED:
+            self._forget(key, sending.record)
         return verdict

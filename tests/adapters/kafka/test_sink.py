@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 import threading
 from collections import Counter
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
+from weakref import ref
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -203,6 +206,24 @@ def test_what_is_found_too_large_after_the_end_makes_no_producer() -> None:
     """Nobody would close it."""
     topic = KafkaTopic(KafkaConfig("127.0.0.1:9"), "results")
     topic.close()
+    large = page(1)
     with pytest.raises(SinkUnavailable, match="not open"):
-        topic._sent_again([kafka_sink._Sending(page(1), Future())])
+        topic._sent_again([kafka_sink._Sending(ref(large), Future())])
     assert topic._alone is None
+
+
+def test_what_the_delivery_has_dropped_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the brokers are away a partition leaves: nobody asks for its results any more, or for their bodies."""
+    monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 0.0)
+    topic, waiting = KafkaTopic(KafkaConfig(NOWHERE), "results"), Future[Any]()
+    topic._producer = send = Mock(**{"send.return_value": waiting})
+    records = [page(number) for number in range(3)]
+    for _ in range(2):
+        with pytest.raises(SinkUnavailable):
+            topic.write(records)
+    assert send.send.call_count == 3  # nothing is produced again
+    waiting.set_result(None)
+    assert answers(topic.write(records[:1])) == [Answer.ACKNOWLEDGED]
+    del records[1:]
+    gc.collect()  # the error of the write has held them
+    assert not topic._sendings
