@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
+from twisted.python import context
 from zope.interface import implementer
 
 from site_spider import options, runtime
@@ -57,6 +58,8 @@ _MOST_HOSTS = 10_000
 _MOST_ADDRESSES = 8  # of a host and of each family; an answer may have thousands
 _FAMILIES = (socket.AF_INET6, socket.AF_INET)
 _LONGEST_NAME = 253  # characters; longer ones cannot be asked for
+_IS_WANTED = "site_spider is wanted"  # in Twisted's context, which goes with a call into its thread
+_context: Any = context.theContextTracker
 _short: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts whose last look-up failed for want of descriptors
 
 
@@ -73,6 +76,9 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
 
     Raises socket.gaierror only: Twisted waits for ever after any other error.
     """
+    is_wanted: Callable[[], bool] = _context.getContext(_IS_WANTED, lambda: True)
+    if not is_wanted():  # while name servers are silent, thousands are given up in an hour
+        raise socket.gaierror(socket.EAI_AGAIN, "nobody waits for it any more")
     _short.pop(host, None)
     if len(host) > _LONGEST_NAME:
         raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
@@ -225,7 +231,7 @@ async def _collected(resolve: Callable[[Any, str], object], host: str) -> list[s
         if not there.done():
             there.set_result([address.host for address in found])
 
-    resolve(_Collector(done), host)
+    _context.callWithContext({_IS_WANTED: lambda: not there.done()}, resolve, _Collector(done), host)
     return await there
 
 

@@ -10,6 +10,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,9 @@ from scrapy import Request, Spider
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
+from twisted.internet._resolver import GAIResolver
 from twisted.internet.address import IPv4Address
+from twisted.python.threadpool import ThreadPool
 
 from site_spider import meta_keys, runtime
 from site_spider.download import bodies, connection_pool, descriptors, names
@@ -458,6 +461,38 @@ async def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(
     resolver.go.set()
     assert await made.addresses("a.test") == ["a.test"]
     assert resolver.asked == ["a.test", "a.test"]
+
+
+async def test_a_lookup_that_is_given_up_takes_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While name servers are silent each thread hangs for seconds, and thousands would wait for one in an hour."""
+    asked, go, pool = list[str](), threading.Event(), ThreadPool(1, 1)
+
+    def getaddrinfo(host: str, *_: Any) -> list[Any]:
+        asked.append(host)
+        go.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 0))]
+
+    reactor = Mock(callFromThread=asyncio.get_running_loop().call_soon_threadsafe, getThreadPool=lambda: pool)
+    reactor.seconds.return_value, reactor.nameResolver = 0.0, GAIResolver(reactor)
+    made = PublicHostResolver(reactor, allow_private=False)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(names, "is_reactor_installed", lambda: True)
+    monkeypatch.setattr(twisted.internet, "reactor", Mock(nameResolver=made), raising=False)
+    pool.start()
+    try:
+        first, *given_up = (asyncio.create_task(addresses_of(f"{name}.test")) for name in "abcd")
+        while not asked:
+            await asyncio.sleep(0)
+        for one in given_up:
+            one.cancel()
+        last = asyncio.create_task(addresses_of("e.test"))
+        await asyncio.sleep(0)
+        go.set()
+        assert await first == await last == ["8.8.8.8"]
+    finally:
+        go.set()
+        pool.stop()
+    assert asked == ["a.test", "e.test"]
 
 
 async def test_an_end_leaves_no_lookup_behind(resolver: Resolver) -> None:
