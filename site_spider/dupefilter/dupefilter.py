@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sized
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, cast
@@ -55,7 +55,7 @@ class Seen(SeedListener):
         self.done: Done = set() if done is None else done
         self._seeds: dict[_Page, Hashable] = {}
         self._met_for: dict[Hashable, list[_Page]] = {}
-        self._joined: dict[_Page, deque[Hashable]] = {}  # other seeds that it is fetched for as well
+        self._joined: dict[_Page, OrderedDict[Hashable, None]] = {}  # other seeds that it is fetched for as well
         self._then: dict[Hashable, list[Callable[[], None]]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
         self._spilled: BoundedDict[_Page, Hashable | None] = BoundedDict(SPILLED_LIMIT)
@@ -106,19 +106,23 @@ class Seen(SeedListener):
         """
         page = fingerprint if task is None else (task, fingerprint)
         if not self.begin(fingerprint, seed, task) and self._seeds.get(page, seed) != seed:
-            self._joined.setdefault(page, deque()).append(seed)
+            self._joined.setdefault(page, OrderedDict())[seed] = None
             self._met_for.setdefault(seed, []).append(page)
 
     def _pass_on(self, page: _Page) -> bool:
         """What is not in flight for one seed any more is so for the next that joined it, if there is one."""
         del self._seeds[page]
-        others = self._joined.get(page)
-        while others:
-            if (seed := others.popleft()) in self._met_for:
-                self._seeds[page] = seed
-                return True
-        self._joined.pop(page, None)
-        return False
+        if page not in self._joined:
+            return False
+        self._seeds[page] = seed = next(iter(self._joined[page]))
+        self._leave(page, seed)
+        return True
+
+    def _leave(self, page: _Page, seed: Hashable) -> None:
+        """It is none of those any more that a page is fetched for as well."""
+        self._joined[page].pop(seed, None)
+        if not self._joined[page]:
+            del self._joined[page]
 
     def spill(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
         """What is in flight for `seed` goes to the seed topic; nothing happens to what is not."""
@@ -145,6 +149,8 @@ class Seen(SeedListener):
     def complete(self, seed: Hashable) -> None:
         """It has ended well: what was met for it, and was not spilled, is done for good."""
         for page in self._met_for.pop(seed, ()):
+            if page in self._joined:
+                self._leave(page, seed)
             if self._seeds.get(page) == seed:
                 if not self._pass_on(page):
                     self.done.add(page if isinstance(page, bytes) else page[1])
@@ -161,6 +167,8 @@ class Seen(SeedListener):
         for then in self._then.pop(entry, ()):
             then()
         for page in self._met_for.pop(entry, ()):
+            if page in self._joined:
+                self._leave(page, entry)
             if self._seeds.get(page) == entry:
                 self._pass_on(page)
             elif self._spilled.get(page) == entry:

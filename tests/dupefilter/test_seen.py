@@ -41,7 +41,7 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
             assert getattr(seen, move)(fingerprint, owner) in (is_new, None)
             if is_new:
                 in_flight[fingerprint] = owner
-            elif move == "join" and in_flight.get(fingerprint, owner) != owner:
+            elif move == "join" and owner not in (in_flight.get(fingerprint, owner), *joined.get(fingerprint, ())):
                 joined.setdefault(fingerprint, []).append(owner)
         elif move == "send":
             seen.spill(fingerprint, owner)
@@ -66,6 +66,24 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
             else:
                 sent = {f: o for f, o in sent.items() if o != owner}
         assert done == model_done
+
+
+def test_nothing_is_kept_of_seeds_that_end_before_the_one_their_page_is_in_flight_for() -> None:
+    """Its tree may be open for an hour, and the same page be asked for each second."""
+    seen, others = Seen(), [SeedInFlight(Partition("seeds", 0), number, 1) for number in range(4)]
+    long = others.pop()
+    seen.join(b"page", long)
+    for number, other in enumerate(others):
+        seen.join(b"page", other)
+        if number:
+            other.outcome = (Outcome.RESULT, Outcome.FAILURE)[number - 1]
+            seen.ended(other)
+    assert [*seen._joined[b"page"]] == others[:1]
+    seen.complete(long)
+    assert seen.in_flight_for(b"page") is others[0]
+    seen.fenced(others[0])
+    assert not seen._joined
+    assert not seen.knows(b"page")
 
 
 def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
