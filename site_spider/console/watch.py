@@ -253,6 +253,7 @@ class TaskWatch:
         with self._reading:
             self._records.read_on()
             self._ends.read_on()
+            self._endings.deleted.clear()  # nobody counts here
             overview, news, self._news = TaskOverview(self._board, self._endings), self._news, set()
             for task_id in news:
                 if overview.knows(task_id):

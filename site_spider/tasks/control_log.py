@@ -235,6 +235,7 @@ class Endings:
     def _drop(self, task_id: str) -> None:
         self._offsets -= _offsets_of(self._endings.pop(task_id, None))
         self._ended.pop(task_id, None)
+        self.told.discard(task_id)
         self.unfinished.discard(task_id)
 
     def waiting_for(self, topic: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -219,7 +219,6 @@ class TaskCloser(GroupWork):
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        self._news: set[str] = set()  # tasks of which something was heard
         self._is_forgetting = self._is_making = False
         self._has_log = False
         self._away = Outage(logger, "Tasks cannot be closed now, trying again", "Tasks are closed again")
@@ -234,16 +233,13 @@ class TaskCloser(GroupWork):
             make_ordered(self._log, self._topics, self._topics.control)
             self._has_log = True
 
-    def heard(self, task_ids: Collection[str]) -> None:
-        self._news.update(task_ids)
-
     def look(self) -> None:
         if not (self._has_log or self._is_making) and len(self._board):
             self._is_making = True
             self._background.start(self._make_log(), "control log of tasks")
         if not self._has_first():
             return
-        news, self._news = self._news, self._news & self._busy
+        news, self._heard_of = self._heard_of, self._heard_of & self._busy
         over = [each for each in news - self._busy if self._board.phase(each).is_over]
         if over := [each for each in over if not self._is_ending(each)]:
             self._busy.update(over)

@@ -152,13 +152,19 @@ class Group(NamedTuple):
 class GroupWork:
     """Work of the process that has the first partition of the seed topic. On the event loop's thread only.
 
-    `heard` is told of tasks of which records have come; `look` is called now and then, as `every_seconds` says.
+    `look` is called now and then, as `every_seconds` says.
     """
 
     def __init__(self, group: Group) -> None:
         self._log, self._producer, self._topics, self._board, self._control, *_ = group
         self._has_first, self._background = group.has_first, group.background
         self._busy: set[str] = set()  # tasks of which something is on its way
+        self._heard_of: set[str] = set()  # declared tasks of which there is news
+
+    def heard(self, task_ids: Collection[str]) -> None:
+        """Records of these have come; who never has the partition keeps no more than those that there are."""
+        for task_id in task_ids:
+            (self._heard_of.add if task_id in self._board.tasks else self._heard_of.discard)(task_id)
 
     @property
     def is_at_work(self) -> bool:

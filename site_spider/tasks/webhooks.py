@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from urllib.parse import urlsplit
@@ -36,12 +36,8 @@ class Webhooks(GroupWork):
     def __init__(self, group: Group, secret: bytes, may_reach: signed_post.MayReach) -> None:
         super().__init__(group)
         self._secret, self._may_reach = secret, may_reach
-        self._open: set[str] = set()  # tasks whose webhook may have to be sent
         self._posts: Counter[str] = Counter()  # by receiver
         self._places = asyncio.Semaphore(_MOST_POSTS)  # taken in turns: many receivers may hang
-
-    def heard(self, task_ids: Collection[str]) -> None:
-        self._open.update(task_ids)
 
     @property
     def is_sending(self) -> bool:
@@ -52,13 +48,13 @@ class Webhooks(GroupWork):
         now = runtime.time()
         if not self._has_first():
             return
-        self._open |= self._control.endings.told
+        self._heard_of |= self._control.endings.told
         self._control.endings.told.clear()
         due: defaultdict[str, list[str]] = defaultdict(list)
-        for task_id in self._open - self._busy:
+        for task_id in self._heard_of - self._busy:
             task, ending = self._board.task(task_id), self._control.get(task_id)
             if not (task and task.webhook and ending) or (at := due_at(ending, now)) is None:
-                self._open.discard(task_id)
+                self._heard_of.discard(task_id)
             elif now >= at:
                 due[urlsplit(task.webhook).netloc].append(task_id)
         for receiver, task_ids in due.items():

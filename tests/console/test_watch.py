@@ -244,6 +244,7 @@ def test_only_tasks_of_which_something_was_read_are_looked_at_anew(
     desk, watch = TaskDesk(log, TOPICS), TaskWatch(log, TOPICS)
     for task_id in "bca":
         desk.write(usual_task(task_id))
+    desk.make_known("c")
     watch.look()
     assert [task.task_id for task in watch.facts] == ["a", "b", "c"]
     monkeypatch.setattr(TaskOverview, "of", looked_at)
@@ -256,6 +257,7 @@ def test_only_tasks_of_which_something_was_read_are_looked_at_anew(
     watch.look()
     assert [(task.task_id, task.state) for task in watch.facts] == [("a", "running"), ("b", "paused")]
     assert [call.args[1] for call in looked_at.call_args_list] == ["b"]
+    assert not watch._endings.deleted  # which are for who counts
     watch.close()
 
 

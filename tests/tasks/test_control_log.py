@@ -182,14 +182,15 @@ def test_foreign_records_are_refused(key: bytes | None, value: bytes | None) -> 
 def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
     """Who counts begins anew: a task of the same name may come."""
     endings = Endings()
-    written_as = [written("t", fact) for fact in FACTS]
+    written_as = [written("t", fact) for fact in (*FACTS, *told("t"))]
     for at, record in enumerate(written_as):
         with suppress(BadRecord):
             endings.take(message(*record, offset=at))
-    assert not endings.deleted
+    assert (endings.deleted, endings.told) == ({}, {"t"})
     for at, record in enumerate(written_as):
         endings.take(message(record[0], None, offset=100 + at))
     assert endings.deleted.keys() == {"t"}
+    assert not endings.told  # which only one process asks for, and no console
     assert endings.get("t") is None
 
 
@@ -241,9 +242,8 @@ def test_tasks_that_are_forgotten_leave_nothing(reducer: type[Board | Endings], 
                 for key, value in records.items() if whose >= 0 else ():
                     said = value.replace(NAME, name) if is_there else None
                     state.take(message(key.replace(NAME, name), said, offset=next(offsets)))
-            if isinstance(state, Endings):  # as who counts and who tells of ends do
+            if isinstance(state, Endings):  # as who counts does
                 state.deleted.clear()
-                state.told.clear()
 
     states = {tasks: reducer() for tasks in (10, 1_000, 10_000, 100_000)}
     us = {tasks: us_a_step(partial(live, state, tasks), 2 * tasks * len(records)) for tasks, state in states.items()}

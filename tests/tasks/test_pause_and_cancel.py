@@ -37,13 +37,14 @@ from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks import end_events, returning
 from site_spider.tasks.admission import Overtaking, TaskAdmission
-from site_spider.tasks.board import Board
+from site_spider.tasks.board import SEPARATOR, Board
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
-from site_spider.tasks.declaration import Task, declared
+from site_spider.tasks.declaration import Task, Usage, declared
 from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.tracker import Group
+from site_spider.tasks.webhooks import Webhooks
 from tests.frontier.test_spill import OwnSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -402,6 +403,23 @@ def test_a_control_log_that_nobody_makes_is_waited_for_by_one_thread() -> None:
     asyncio.run(made.call_args[0][0])  # it is made, and that is all
     closer.look()
     assert made.call_count == 1
+
+
+@pytest.mark.parametrize("kind", [end_events.TaskCloser, partial(Webhooks, secret=b"", may_reach=Mock())])
+def test_who_never_has_the_first_partition_keeps_nothing_of_tasks_that_are_gone(kind: Callable[[Group], Any]) -> None:
+    """Each process hears of all tasks, of which a year has 100,000; and whoever may write to the topic names others."""
+    board = Board()
+    idle = kind(Group(Mock(), Mock(), TOPICS, board, Mock(), lambda: False, Mock()))
+    for number in range(9):
+        task_id = f"t{number}"
+        for key, value in (
+            (task_id, Task(task_id=task_id).value()),
+            (f"{task_id}{SEPARATOR}p", Usage(claimed=1).value()),
+            (f"never declared {number}{SEPARATOR}p", Usage(claimed=1).value()),
+            (f"t{number - 3}", None),
+        ):
+            idle.heard([board.take(Message(Partition("seeds.tasks", 0), 0, key.encode(), value))])
+    assert idle._heard_of == {"t6", "t7", "t8"}
 
 
 class SendingLog(LocalSeedLog):
