@@ -13,6 +13,7 @@ from datetime import UTC
 from functools import cached_property
 from operator import call
 from sys import getsizeof
+from types import MethodType
 from typing import Any, Protocol, Self
 
 from itemadapter import ItemAdapter
@@ -499,9 +500,9 @@ class Callbacks:
         request.errback = None if errback is None else self._wrapped(errback, self._failure_result)
 
     def _wrapped(self, callback: Callback, prepare: Prepare | None) -> Callback:
-        if getattr(callback, "__self__", None) is not self._spider:
+        if not isinstance(callback, MethodType) or callback.__self__ is not self._spider:
             return self._new(callback, prepare)
-        method = callback.__func__, prepare  # type: ignore[attr-defined] # it has a __self__
+        method = callback.__func__, prepare
         if method not in self._methods:
             self._methods[method] = self._new(callback, prepare)
         return self._methods[method]

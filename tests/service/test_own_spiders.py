@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 from unittest.mock import Mock
@@ -493,6 +494,22 @@ def test_the_callback_of_a_request_is_known_by_its_name_and_its_arguments(tmp_pa
     assert [item["name"] for item in found.items.values()] == ["parse_leaf", "parse_leaf"]
     arguments = [item["arguments"] for item in found.items.values()]
     assert arguments == [["response", "number"], ["response", "number", "return"]]
+
+
+class HasPartialMethod(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield Request("http://h.test/leaf", callback=self.parse_leaf)
+
+    def parse_kind(self, response: Response, kind: str) -> Iterator[Any]:
+        yield {"kind": kind}
+
+    parse_leaf = partialmethod(parse_kind, kind="leaf")
+
+
+def test_a_callback_may_be_a_partial_method(tmp_path: Path) -> None:
+    """It has a `__self__`, and is no method: none of its requests could be begun."""
+    found = crawl(tmp_path, [{"url": "http://h.test/list"}], HasPartialMethod)
+    assert [item["kind"] for item in found.items.values()] == ["leaf"]
 
 
 class AsksLate(SeedSpider):
