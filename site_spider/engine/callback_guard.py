@@ -31,6 +31,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from site_spider import meta_keys, runtime
+from site_spider.bounded import BoundedDict
 from site_spider.engine.background import Pulse
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import SiteSpiderError
@@ -416,11 +417,31 @@ def _convert(failure: Failure) -> Failure:
     return failure
 
 
+_MOST_FILES = 50_000  # about 35 MB
+
+
+class LastFiles(BoundedDict[bytes, Any]):
+    """What a pipeline of files knows of those that it has downloaded last; Scrapy's remembers all of a crawl."""
+
+    def __contains__(self, fingerprint: Any) -> bool:
+        is_known = super().__contains__(fingerprint)
+        if is_known and not isinstance(self[fingerprint], Failure):  # that is tried again by and by, if often asked for
+            self.move_to_end(fingerprint)  # the pipeline takes it a turn later
+        return is_known
+
+
 class SafeItemProcessor(ItemPipelineManager):
     """Every item leaves the pipelines, or ends in an Exception.
 
     A pipeline that returns its item is not awaited: that takes two coroutines and the pipeline's name.
     """
+
+    async def open_spider_async(self) -> None:
+        await super().open_spider_async()
+        infos: Iterator[Any] = (getattr(pipeline, "spiderinfo", None) for pipeline in self.middlewares)
+        for info in infos:
+            if type(getattr(info, "downloaded", None)) is dict:  # nobody's own
+                info.downloaded = LastFiles(_MOST_FILES)
 
     async def process_item_async(self, item: Any) -> Any:
         try:

@@ -140,11 +140,16 @@ class SeedCookies(SeedListener):
         return self._crawler.get_downloader_middleware(CookiesMiddleware)
 
 
+_MOST_DOMAINS = 10_000  # of which the first request is logged: pages may link to any number
+
+
 class LeanOffsite(OffsiteMiddleware):
     """Looks at no request of a spider without `allowed_domains`."""
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
         if getattr(self.crawler.spider, "allowed_domains", None):
+            if len(self.domains_seen) >= _MOST_DOMAINS:
+                self.domains_seen.clear()
             super().process_request(request)
 
 

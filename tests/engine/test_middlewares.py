@@ -22,6 +22,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured, ScrapyDeprecationWar
 from scrapy.http import Headers, Response
 from scrapy.logformatter import LogFormatter
 from scrapy.pipelines import ItemPipelineManager
+from scrapy.pipelines.media import FileException, MediaPipeline
 from scrapy.responsetypes import responsetypes
 from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy
 from scrapy.statscollectors import MemoryStatsCollector
@@ -31,6 +32,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from site_spider.download.answer import class_of
 from site_spider.download.bodies import Bodies, SteppedHttpCompression
+from site_spider.engine import callback_guard, scrapy_parts
 from site_spider.engine.callback_guard import SafeItemProcessor
 from site_spider.engine.flow import unchecked
 from site_spider.engine.scrapy_parts import (
@@ -237,6 +239,19 @@ def test_domains_that_a_spider_allows_later_hold_for_links() -> None:
     assert [type(answer.value) for who, answer in found if who == middleware.request_scheduled] == [IgnoreRequest]
 
 
+def test_few_domains_that_are_off_site_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page may link to 10,000 hosts that nobody has heard of: each took 150 bytes until the process ended."""
+    monkeypatch.setattr(scrapy_parts, "_MOST_DOMAINS", 3)
+    made = crawler({"allowed_domains": ["a.test"]})
+    middleware = LeanOffsite.from_crawler(made)
+    middleware.spider_opened(made.spider)
+    for number in range(10):
+        with pytest.raises(IgnoreRequest):
+            middleware.process_request(Request(f"http://b{number}.test/"))
+    assert len(middleware.domains_seen) <= 3
+    assert made.stats.get_value("offsite/filtered") == 10
+
+
 def test_statistics_are_kept_alike() -> None:
     kept = []
     for kind in (MemoryStatsCollector, QuickStatsCollector):
@@ -380,6 +395,40 @@ class WithDeferred:
 class Nothing:
     def process_item(self, item: Any) -> None:
         return None
+
+
+class Files(MediaPipeline):
+    """Those whose name is `bad` cannot be had."""
+
+    def get_media_requests(self, item: Any, info: Any) -> list[Request]:
+        return [Request(f"http://files.test/{item['file']}")]
+
+    def media_to_download(self, request: Request, info: Any, *, item: Any = None) -> Any:
+        ASKED.append(item["file"])
+        if item["file"] == "bad":
+            raise FileException
+        return {"url": request.url}
+
+    def item_completed(self, results: Any, item: Any, info: Any) -> Any:
+        return {**item, "has_file": results[0][0]}
+
+    file_path = media_downloaded = media_failed = None  # type: ignore[assignment]
+
+
+ASKED: list[str] = []
+
+
+@pytest.mark.parametrize(("files", "asked"), [("a b a c a b", "a b c b"), ("bad bad a b bad", "bad a b bad")])
+async def test_the_last_files_are_remembered(monkeypatch: pytest.MonkeyPatch, files: str, asked: str) -> None:
+    """Scrapy's pipelines remember all, for as long as the process lives: months, and a failure in an outage too."""
+    monkeypatch.setattr(callback_guard, "_MOST_FILES", 2)
+    ASKED.clear()
+    made = crawler()
+    processor = SafeItemProcessor(Files(crawler=made), Same(), crawler=made)
+    await processor.open_spider_async()
+    for file in files.split():
+        assert (await processor.process_item_async({"file": file}))["has_file"] is (file != "bad")
+    assert " ".join(ASKED) == asked
 
 
 CRAWLER: Any = SimpleNamespace(spider="spider")
