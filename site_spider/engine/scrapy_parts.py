@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import scrapy
+import w3lib.encoding
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
@@ -39,7 +40,6 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter
 from twisted.internet._resolver import GAIResolver
 from twisted.python.failure import Failure
-from w3lib.encoding import DEFAULT_ENCODING_TRANSLATION
 
 from site_spider import meta_keys
 from site_spider.engine.cookies import Jars, bounded, said_of
@@ -47,13 +47,20 @@ from site_spider.errors import ConfigError
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import is_public_suffix, is_safe, plain_url
-from site_spider.seed.fields import Cookies
+from site_spider.seed.fields import ENCODINGS, Cookies
 from site_spider.text import for_log
 
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
 
-# Codecs of Python that a page may name, and no page is in. Punycode is quadratic: megabytes hold up the event loop.
-DEFAULT_ENCODING_TRANSLATION.update(dict.fromkeys(("punycode", "idna", "undefined"), "none of pages"))
+
+class _NamesOfPages(dict[str, str]):
+    """What encodings are that pages name; others are none. Punycode is quadratic: megabytes hold up the event loop."""
+
+    def get(self, name: str, _default: str = "") -> str:  # type: ignore[override] # w3lib asks so
+        return super().get(name, name if name in ENCODINGS else "none of pages")
+
+
+w3lib.encoding.DEFAULT_ENCODING_TRANSLATION = _NamesOfPages(w3lib.encoding.DEFAULT_ENCODING_TRANSLATION)
 
 
 class LeanCookies(CookiesMiddleware):

@@ -42,8 +42,8 @@ FORBIDDEN_META = frozenset({
 })  # fmt: skip
 MUST_BE_EMPTY = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 
-# Known by name, so that no name from a message becomes an import of a codec or stays in its cache.
-_ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
+# Known by name, so that no name of others becomes an import of a codec or stays in Python's cache, which has no bound.
+ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
     "cp1006", "cp720", "cp737", "cp856", "cp874", "iso8859_1", "koi8_t", "koi8_u", "mac_arabic",
     "mac_croatian", "mac_farsi", "mac_romanian", "palmos",
 }  # fmt: skip
@@ -173,7 +173,7 @@ def encoding(value: object) -> str:
 
 @lru_cache(maxsize=256)
 def _contains_ascii(name: str) -> bool:
-    if not name.isascii() or normalize_encoding(name).lower() not in _ENCODINGS:
+    if not name.isascii() or normalize_encoding(name).lower() not in ENCODINGS:
         return False
     try:
         return _PRINTABLE.encode(name) == _PRINTABLE.encode("ascii")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import encodings
 import gzip
 import pickle
 from copy import copy
@@ -19,7 +21,7 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.exceptions import IgnoreRequest, NotConfigured, ScrapyDeprecationWarning
-from scrapy.http import Headers, Response
+from scrapy.http import Headers, HtmlResponse, Response
 from scrapy.logformatter import LogFormatter
 from scrapy.pipelines import ItemPipelineManager
 from scrapy.pipelines.media import FileException, MediaPipeline
@@ -250,6 +252,24 @@ def test_few_domains_that_are_off_site_are_remembered(monkeypatch: pytest.Monkey
             middleware.process_request(Request(f"http://b{number}.test/"))
     assert len(middleware.domains_seen) <= 3
     assert made.stats.get_value("offsite/filtered") == 10
+
+
+def encoding_of(name: str) -> str:
+    return HtmlResponse("http://a.test/", headers={"Content-Type": f"text/html; charset={name}"}, body=b"x").encoding
+
+
+@pytest.mark.parametrize("name", ["UTF-8", "latin1", "gb_2312-80", "Windows-1251", "koi8-u", "cp720", "shift_jis"])
+def test_encodings_are_known_by_their_names(name: str) -> None:
+    translated = {"latin1": "cp1252", "gb_2312-80": "gb18030", "shift_jis": "cp932"}.get(name, name)
+    assert encoding_of(name) == codecs.lookup(translated).name
+
+
+def test_a_name_that_a_page_makes_up_is_kept_nowhere() -> None:
+    """Python keeps of each that it knows no such encoding; a header has room for 64 KB of name."""
+    found = encoding_of("no-encoding")
+    before = len(encodings._cache)  # type: ignore[attr-defined]
+    assert {encoding_of(f"no-encoding-{number}") for number in range(300)} == {found}
+    assert len(encodings._cache) == before  # type: ignore[attr-defined]
 
 
 def test_statistics_are_kept_alike() -> None:
