@@ -27,6 +27,7 @@ FACTS = (
 )  # fmt: skip
 _GONE = (404, 410)
 _NEAR = timedelta(minutes=1)
+_SKEW_MS = 3_600_000  # of clocks, that is believed; of a seed that is farther ahead Kafka takes none
 _LAST_YEAR = 9_000  # of a time to which something can be added
 _CLAIMED, _PRODUCED = "claimed", "produced"
 
@@ -88,6 +89,15 @@ def later(at: str, seconds: float) -> str:
     """A time of a document, so much later."""
     moment = datetime.fromisoformat(at) + timedelta(seconds=seconds)
     return moment.isoformat(timespec="milliseconds")
+
+
+def at_least(at: str, written_ms: int) -> str:
+    """A time of a document; not before its seed was written, by a clock that may be ahead of this one.
+
+    Else the repeat of the seed would take what its first attempt has stored for that of an earlier one.
+    """
+    behind_ms = written_ms - round(datetime.fromisoformat(at).timestamp() * 1000)
+    return later(at, behind_ms / 1000) if 0 < behind_ms <= _SKEW_MS else at
 
 
 class CheckClaim(NamedTuple):

@@ -278,13 +278,15 @@ def describe_check(result: Result, response: Response) -> None:
     checked: Checked | None = response.request.meta.get(meta_keys.CHECKED)
     if checked is None:
         return
+    if result.fetched_at and (job := job_of(response.request)) is not None:
+        result.checked_at = recrawl.at_least(result.fetched_at, first_written_ms(job.entry.message))
     if checked.unchanged:
         is_its_answer = checked.known.get("final_url", response.url) == response.url
         for name in _HEADERS:  # what the stored document has no value for would count as a producer's
             if not is_its_answer or name not in checked.known:
                 setattr(result, name, None)
     elif result.description is None and checked.changed_at is not None:
-        result.changed_at = checked.changed_at or result.fetched_at
+        result.changed_at = checked.changed_at or result.checked_at
 
 
 def is_for_body(request: Request) -> bool:

@@ -106,7 +106,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a page that is unchanged becomes an empty one": (conditional.describe_outcome, "= checked.unchanged", "= False"),
     "a page that has changed counts as unchanged": (conditional._has_same_body, "bool(", "bool(found) or ("),
     "a change is said to be as old as the document": (conditional.describe_check,
-        "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
+        "checked.changed_at or result.checked_at", "checked.known.get('fetched_at') or result.checked_at"),
     # the dupefilter
     "a seed that did not end well marks its pages": (Seen.ended, "entry.outcome is Outcome.RESULT", "True"),
     "a page is marked when it is met": (Seen.begin, "self._seeds[page] = seed", "self.done.add(fingerprint)"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,7 +16,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
-from site_spider import SeedSpider
+from site_spider import SeedSpider, runtime
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults, LocalSink, LocalStore
 from site_spider.contracts.sink import Answer, Record, Verdict
@@ -63,6 +63,11 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_answer(request: Request) -> Response:
     raise DownloadTimeoutError("too slow")
+
+
+async def hang(request: Request) -> Response:
+    await asyncio.Event().wait()
+    return page(request)
 
 
 def seed(path: str = "/page", **fields: Any) -> dict[str, Any]:
@@ -431,10 +436,6 @@ def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path:
     site.body = '<a href="/new">'
     later, settings = [seed(**CHECK)], settings_for(tmp_path)
 
-    async def hang(request: Request) -> Response:
-        await asyncio.Event().wait()
-        return page(request)
-
     def until(_crawler: Crawler) -> bool:
         (document,) = LocalResults(tmp_path).search(limit=None)
         if later and document["body"] == site.body:
@@ -445,6 +446,27 @@ def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path:
     crawl(tmp_path, [seed(**CHECK)], until=until, SITE_STOP_GRACE_SECONDS=0.1, SITE_SINK_FLUSH_SECONDS=0.02)
     ANSWERS["/new"] = page
     assert f"{HOST}/new" in {one["url"] for one in crawl(tmp_path, []).documents.values()}
+
+
+@pytest.mark.parametrize("behind_seconds", [0, 1, 3_500])
+def test_the_repeat_of_a_check_follows_links_where_the_clock_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind_seconds: int
+) -> None:
+    """By it the first attempt stored the page before its seed was written, as a check before would have."""
+    site, now = Site(etag=None, body="old"), runtime.now
+    run(tmp_path)
+    monkeypatch.setattr(runtime, "now", lambda zone: now(zone) - timedelta(seconds=behind_seconds))
+    site.body, ANSWERS["/below"] = LINK, hang
+
+    def until(_crawler: Crawler) -> bool:
+        (document,) = LocalResults(tmp_path).search(limit=None)
+        return bool(document["body"] == LINK)
+
+    crawl(tmp_path, [seed(**CHECK)], until=until, SITE_STOP_GRACE_SECONDS=0.1, SITE_SINK_FLUSH_SECONDS=0.02)
+    ANSWERS["/below"] = page
+    again = crawl(tmp_path, [])
+    assert f"{HOST}/below" in {one["url"] for one in again.documents.values()}
+    assert of_page(run(tmp_path))["unchanged"] is True
 
 
 @pytest.mark.parametrize("status", [200, 404])
