@@ -50,6 +50,8 @@ FOLDER, MAX_BYTES, PREFIX = "SITE_WARC_DIR", "SITE_WARC_MAX_BYTES", "SITE_WARC_P
 OPEN: Final = ".open"  # behind the name of a file that is being written
 ENDING: Final = ".warc.gz"
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# Heritrix and others name theirs alike, and write to them without a lock
+_OURS = re.compile(rf"{_PREFIX.pattern}-\d{{20}}-\d{{5,}}-\d+~[A-Za-z0-9.-]{{0,64}}-[0-9a-f]{{8}}\.warc\.gz(?:\.open)?")
 _LINES: Final = 50_000  # of an index in memory
 _KNOWN: Final = 1_000_000  # pages of which the payload is known; then the oldest is forgotten
 _BUSY_SECONDS = 5.0
@@ -234,7 +236,7 @@ class WarcFiles:
     def _mend(self) -> None:
         self._mend_waits = False
         paths = set(self._folder.iterdir())  # of which there may be very many
-        for path in sorted(path for path in paths if path.name.endswith((ENDING, ENDING + OPEN))):
+        for path in sorted(path for path in paths if _OURS.fullmatch(path.name)):
             if path == self._path:  # which is not locked yet when it is begun
                 continue
             try:

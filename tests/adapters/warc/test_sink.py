@@ -189,22 +189,36 @@ def test_a_record_that_was_half_written_is_cut_off(tmp_path: Path, lost: int) ->
     write(tmp_path, [record("a"), record("b", b"half" * 100)])
     (path,) = files(tmp_path)
     whole = path.read_bytes()
-    path.with_name("crashed-2.warc.gz.open").write_bytes(whole[:-lost])
-    path.rename(path.with_name("crashed-1.warc.gz.open"))
-    path.with_name("crashed-3.warc.gz.open").write_bytes(whole[:20])
-    path.with_name("crashed-4.warc.gz.open").write_bytes(whole + bytes(4096))  # what some file systems leave
+    crashed = {n: path.with_name(path.name.replace("-00001-", f"-{n:05}-")) for n in (1, 2, 3, 4)}
+    path.rename(f"{path}.open")
+    Path(f"{crashed[2]}.open").write_bytes(whole[:-lost])
+    Path(f"{crashed[3]}.open").write_bytes(whole[:20])
+    Path(f"{crashed[4]}.open").write_bytes(whole + bytes(4096))  # what some file systems leave
     write(tmp_path, [])
-    assert [path.name for path in files(tmp_path)] == [f"crashed-{n}.warc.gz" for n in (1, 2, 4)]
+    assert files(tmp_path) == [crashed[n] for n in (1, 2, 4)]
     first, second, fourth = ([(r.kind, r.block) for r in records_of(path)] for path in files(tmp_path))
     assert (second, fourth) == (first[:-1], first)
     assert_valid(tmp_path)
+
+
+def test_files_of_other_archivers_stay_as_they_are(tmp_path: Path) -> None:
+    """Heritrix writes to the first one just now, without a lock of ours."""
+    write(tmp_path, [record("a")])
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    theirs = ["WEB-20260131000000000-00000-1234~crawler~8443.warc.gz.open", "wget.warc.gz", "crashed.warc.gz.open"]
+    for name in theirs:
+        path.with_name(name).write_bytes(whole[:-9])
+    write(tmp_path, [record("b")])
+    assert {name: path.with_name(name).read_bytes() for name in theirs} == dict.fromkeys(theirs, whole[:-9])
+    assert len(files(tmp_path, "*.cdxj")) == 2
 
 
 async def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start has 30 s, and to look through a file of 1 GB takes more."""
     await asyncio.to_thread(write, tmp_path, [record("a")])
     (path,) = files(tmp_path)
-    path.rename(path.with_name("crashed.warc.gz.open"))
+    path.rename(f"{path}.open")
     may_go, write_index = threading.Event(), warc_sink.write_index
 
     def slowly(path: Path, file: Any) -> int:
