@@ -18,6 +18,7 @@ from site_spider.sources import extraction_process as worker
 from site_spider.sources.extraction import FoundLink
 from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody, line
 from site_spider.sources.library import parse_source
+from tests.in_process import virtual_time
 from tests.in_process.extraction import in_a_thread
 
 SOURCE = b"""
@@ -64,6 +65,40 @@ def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
 
     asyncio.run(asyncio.wait_for(run(), 300))
     assert beats > 10
+
+
+@pytest.mark.parametrize("stands_still_seconds", [0, 3_600])
+def test_a_page_is_given_its_time_though_the_process_stood_still(
+    monkeypatch: pytest.MonkeyPatch, stands_still_seconds: float
+) -> None:
+    """As by Ctrl-Z, or in a container that was paused. Without that, it is given no more."""
+    monkeypatch.setattr(worker, "_WALL_SECONDS", 30.0)
+    answers, ended = Mock(), Mock(return_value=-signal.SIGKILL)
+
+    async def ask(*_: Any) -> dict[str, Any]:
+        await asyncio.sleep(2 if stands_still_seconds else 31)
+        return {"title": "x"}
+
+    async def end() -> int:
+        return int(ended())
+
+    async def start() -> Any:
+        return answers
+
+    answers.ask, answers.end = ask, end
+    monkeypatch.setattr(worker._Worker, "start", start)
+
+    async def run() -> list[Any]:
+        extractor, now = Extractor(), asyncio.get_running_loop().time
+        pages = [extractor.read(PageBody(URL, b"x", "text/html"), "plain", now() + 60) for _ in range(2)]
+        reading = asyncio.gather(*pages, return_exceptions=True)
+        await asyncio.sleep(1)
+        virtual_time.skip(stands_still_seconds)
+        return await reading
+
+    said = [answer if isinstance(answer, dict) else str(answer) for answer in virtual_time.run(run())]
+    too_slow = "its text could not be read: this page takes more than 30 s"
+    assert said == ([{"title": "x"}] * 2 if stands_still_seconds else [too_slow] * 2)
 
 
 def test_a_host_whose_pages_are_all_too_slow_holds_up_the_others_for_a_while_only(
