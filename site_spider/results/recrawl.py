@@ -186,7 +186,8 @@ class Calendar(NamedTuple):
 
 
 def _last_check(document: Document) -> str:
-    return f"{document.get('checked_at')}/{document.get('fetched_at')}".replace(" ", "_")
+    said = f"{document.get('checked_at')}/{document.get('fetched_at')}".replace(" ", "_")
+    return said.encode("utf-8", "replace").decode()
 
 
 def _checked(document: Document) -> datetime | None:

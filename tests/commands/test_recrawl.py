@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
@@ -16,7 +17,7 @@ from scrapy.http import Response
 
 from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
+from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalStore
 from site_spider.commands.recrawl import Recrawl, RecrawlPlan
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.contracts.sink import Record
@@ -151,6 +152,15 @@ def test_no_document_of_somebody_else_holds_others_up(desk: Desk, fields: dict[s
         assert round_.left_out == {LEFT_OUT: 1}
         stored = LocalResults(desk.folder).get("2")
         assert stored["recrawl"] == fields["recrawl"]
+
+
+def test_half_a_character_in_a_time_of_somebody_else_holds_nobody_up(desk: Desk) -> None:
+    write(desk.folder, page(1), page(2, fetched_at="HALF"), page(3))
+    with closing(sqlite3.connect(desk.folder / FILE_NAME)) as file, file:
+        file.execute("UPDATE results SET document = replace(document, 'HALF', '\\ud800')")
+    desk.run()
+    assert sorted(desk.produced()) == ["1", "2", "3"]
+    assert desk.run().produced == 0
 
 
 def test_older_than_is_for_all_pages_alike(desk: Desk) -> None:
