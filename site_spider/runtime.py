@@ -10,6 +10,7 @@ so that no module comes round this one.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from asyncio import get_running_loop
 from collections.abc import Callable
@@ -31,12 +32,45 @@ from threading import (
     main_thread,
 )
 from time import monotonic, perf_counter, process_time, sleep, time, time_ns
+from typing import Any
 from uuid import uuid4
 
 ThreadFailure = threading.ExceptHookArgs
 
 now = datetime.now
 this_process = get_running_loop  # what there is one of in each process; a simulation runs several in one loop
+
+
+_PARTS = 10
+
+
+class Patience:
+    """As asyncio.timeout, but that a time in which the process stands still (Ctrl-Z, a paused container) hardly counts.
+
+    It passes in parts, of which only one is over then. None: it never ends.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._part_seconds = None if seconds is None else seconds / _PARTS
+        self._limit = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        await self._limit.__aenter__()
+        self._wait(_PARTS)
+        return self._limit
+
+    async def __aexit__(self, *error: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._limit.__aexit__(*error)
+
+    def _wait(self, parts: int) -> None:
+        loop = get_running_loop()
+        if not parts:
+            self._limit.reschedule(loop.time())
+        elif self._part_seconds is not None:
+            self._timer = loop.call_later(self._part_seconds, self._wait, parts - 1)
 
 
 def watch_threads(tell: Callable[[ThreadFailure], bool]) -> Callable[[], None]:

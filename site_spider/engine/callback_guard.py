@@ -105,7 +105,7 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) 
     limit = None
     try:
         waits_for = _step(partial(coroutine.send, None))
-        async with asyncio.timeout(timeout_seconds - (runtime.monotonic() - began)) as limit:
+        async with runtime.Patience(timeout_seconds - (runtime.monotonic() - began)) as limit:
             return await _go_on(coroutine, waits_for)
     except StopIteration as end:  # only `send` raises it
         return end.value
@@ -159,7 +159,8 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
                 return
             except CallbackTimeout as error:
                 raise _timed_out(timeout_seconds) from error
-            left -= runtime.monotonic() - began
+            passed = runtime.monotonic() - began
+            left = left - passed if passed < left else left / 2  # beyond its time: the process stood still
             yield item
     finally:
         await items.aclose()

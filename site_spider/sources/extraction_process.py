@@ -15,8 +15,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -41,7 +41,6 @@ _Found = TypeVar("_Found")
 _PACKAGES = Path(__file__).resolve().parents[2]
 CPU_SECONDS = 2.0  # of one page
 _WALL_SECONDS = 30.0  # the same on a machine that has other things to do
-_PARTS = 10
 _MAX_BODY_BYTES = 4 * MAX_PAGE_CHARS
 
 
@@ -130,30 +129,6 @@ def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-@asynccontextmanager
-async def _patience(seconds: float | None) -> AsyncIterator[None]:
-    """As asyncio.timeout, but that a time in which the process stands still (Ctrl-Z, a paused container) hardly counts.
-
-    It passes in parts, of which only one is over then.
-    """
-    async with asyncio.timeout(None) as limit:
-        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
-
-        def wait(parts: int) -> None:
-            if parts:
-                timers[:] = [loop.call_later(seconds / _PARTS, wait, parts - 1)]  # type: ignore[operator]
-            else:
-                limit.reschedule(loop.time())
-
-        if seconds is not None:
-            wait(_PARTS)
-        try:
-            yield
-        finally:
-            for timer in timers:
-                timer.cancel()
-
-
 class Extractor:
     """On the event loop's thread only; pages take turns."""
 
@@ -196,7 +171,7 @@ class Extractor:
         until: float | None = None,
     ) -> _Found:
         try:
-            async with _patience(None if until is None else until - asyncio.get_running_loop().time()):
+            async with runtime.Patience(None if until is None else until - asyncio.get_running_loop().time()):
                 await self._turn.acquire()
         except TimeoutError:
             raise NotExtracted("its text is not read: too many pages waited for that") from None
@@ -214,7 +189,7 @@ class Extractor:
         try:
             if self._process is None:
                 self._process = await _new_worker(said)
-            async with _patience(_WALL_SECONDS):
+            async with runtime.Patience(_WALL_SECONDS):
                 return await work(self._process)
         except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
             if host is not None:

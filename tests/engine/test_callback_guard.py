@@ -197,6 +197,28 @@ def test_items_are_given_one_by_one_within_the_time() -> None:
     assert got == [1, 2]
 
 
+def test_the_time_in_which_the_process_stood_still_hardly_counts() -> None:
+    """As by Ctrl-Z, or in a container that was paused."""
+
+    async def items() -> AsyncIterator[int]:
+        for number in range(3):
+            await asyncio.sleep(50)
+            yield number
+
+    async def answer() -> int:
+        await asyncio.sleep(250)
+        return 3
+
+    async def main() -> list[int]:
+        guarded_items, answered = guarded(items, 300)(), asyncio.create_task(guarded(answer, 300)())
+        first = asyncio.create_task(anext(guarded_items))
+        await asyncio.sleep(1)
+        virtual_time.skip(3_600)
+        return [await first, *[item async for item in guarded_items], await answered]
+
+    assert virtual_time.run(main()) == [0, 1, 2, 3]
+
+
 async def test_a_generator_that_panics_is_an_ordinary_error() -> None:
     def generator() -> Any:
         yield 1
