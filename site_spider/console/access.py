@@ -286,6 +286,9 @@ class Guard:
         return False
 
     async def _check_form(self, request: web.Request, session: str) -> None:
+        # Python keeps each name of an encoding that it does not know, and anybody may send others
+        if request.content_type.startswith("multipart/") or (request.charset or "utf-8").lower() != "utf-8":
+            raise web.HTTPBadRequest(text="A form is application/x-www-form-urlencoded, in UTF-8.\n")
         try:
             async with asyncio.timeout(_FORM_SECONDS):
                 form = await request.post()  # the handlers are given the same
