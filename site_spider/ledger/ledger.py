@@ -360,8 +360,8 @@ class Ledger:
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
     ) -> dict[Partition, Position]:
         """What is safe to commit, of all (or those of these) that are assigned and have an offset."""
-        wanted = self._assigned.keys() if partitions is None else set(partitions)
-        found = {each: self.position(each, leaving=leaving) for each in self._assigned if each in wanted}
+        mine = self._assigned if partitions is None else filter(set(partitions).__contains__, self._assigned)
+        found = {partition: self.position(partition, leaving=leaving) for partition in mine}
         return {partition: position for partition, position in found.items() if position is not None}
 
     def unread(self, partition: Partition, first: int, beyond: int) -> int:
