@@ -18,6 +18,7 @@ from scrapy.http import Response
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.politeness import PoliteFrontier, Politeness, build_frontier, build_load, build_politeness
+from site_spider.intake.room import Load
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -228,7 +229,7 @@ async def test_while_what_is_due_is_woken_some_at_a_time_no_more_seeds_are_polle
     room = PoliteFrontier(
         frontier,
         Politeness(Mock(), 1e9, None, None),
-        Mock(),
+        Load(10**6, 10**9),
         *nothing,
         starved,
         awake.set,
