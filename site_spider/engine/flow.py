@@ -236,8 +236,7 @@ class EngineFlow:
         result = None
         try:
             result = await self._download(request)
-            scraping = engine.scraper.slot.closing  # type: ignore[union-attr] # it has one from the start
-            if engine._slot is None or (scraping is not None and scraping.called):
+            if engine._slot is None or ((end := engine.scraper.slot.closing) and end.called):  # type: ignore[union-attr]
                 self._broken_off(request)  # the crawl has ended without it, or ends: its seed is repeated
             elif isinstance(result, Request):
                 note_same_page(result, request)
