@@ -328,15 +328,17 @@ class Seeds:
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
+        first = {message.partition: message for message, _seed in reversed(arrivals)}
+        # together: each time all partitions are looked at
+        self._start_again([message for message in first.values() if self._is_below(message)])
         taken = [self._take(message, seed) for message, seed in arrivals]
         self._quarantine.let_begin([waiting for waiting in taken if waiting is not None])
         self.look()
         self._queue.wake()
 
     def _take(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
-        position = self._ledger.next_offset(message.partition)
-        if position is not None and message.offset < position:
-            self._starts_again(message, position)
+        if self._is_below(message):
+            self._start_again([message])
         entry = None
         try:
             entry = self._completion.take(message, seed)
@@ -373,16 +375,22 @@ class Seeds:
         else:
             self._completion.end_as(waiting, outcome)
 
-    def _starts_again(self, message: Message, position: int) -> None:
-        logger.warning(
-            "%s/%d starts again at offset %d, below the position %d: the topic was created again, its retention "
-            "has passed the committed offset, or a leader that lacked messages was elected",
-            *message.partition,
-            message.offset,
-            position,
-        )
-        self.lost([message.partition])
-        self.assigned({message.partition: None})
+    def _is_below(self, message: Message) -> bool:
+        position = self._ledger.next_offset(message.partition)
+        return position is not None and message.offset < position
+
+    def _start_again(self, first: Sequence[Message]) -> None:
+        for message in first:
+            logger.warning(
+                "%s/%d starts again at offset %d, below the position %d: the topic was created again, its retention "
+                "has passed the committed offset, or a leader that lacked messages was elected",
+                *message.partition,
+                message.offset,
+                self._ledger.next_offset(message.partition),
+            )
+        if partitions := [message.partition for message in first]:
+            self.lost(partitions)
+            self.assigned(dict.fromkeys(partitions))
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener. What was not known to have left ends now."""

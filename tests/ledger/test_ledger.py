@@ -241,3 +241,14 @@ def of_many_partitions(what: str, count: int) -> Callable[[], object]:
 @pytest.mark.parametrize("what", ["begin", "lose", "commit", "end"])
 def test_each_of_many_partitions_costs_the_same(what: str) -> None:
     assert_grows(lambda count: of_many_partitions(what, count), 1_000)
+
+
+def test_partitions_that_start_again_in_one_batch_leave_together() -> None:
+    completion, room = Completion(Ledger()), Mock()
+    seeds = Seeds(completion, Mock(), Mock(), Mock(), room, *[Mock()] * 3)
+    completion.assigned(dict.fromkeys(PARTITIONS))
+    for offset, looks in ((1, 1), (0, 3)):  # to lose them, to have them, and for what arrived
+        room.look.reset_mock()
+        seeds.arrived([(Message(each, offset, None, SEED), parse_seed(SEED)) for each in PARTITIONS])
+        assert room.look.call_count == looks
+    assert [completion.ledger.next_offset(each) for each in PARTITIONS] == [1, 1]
