@@ -95,6 +95,7 @@ class Truth:
         self.claimed: dict[str, str] = {}  # after which check, by what a seed names: its batch and key
         self.recrawled: set[tuple[str, str]] = set()  # URLs, and after which check of it
         self.was_replayed = False
+        self.begun: set[str] = set()  # URLs that were parked behind a redirect or before a retry, which nothing filters
         self._takes = {
             **dict.fromkeys(world.topics.tiers, self._seed),
             world.topics.dead_letters: self._dead_letter,
@@ -136,6 +137,8 @@ class Truth:
     def _parked(self, message: Message) -> None:
         if (at := self._named_by(message)) is not None:
             self.parked.add((at.url, at.task_id))
+            begun = parse_seed(message.value or b"", callbacks=None).spilled
+            self.begun |= {at.url} if begun is not None and not begun.is_link else set()
 
     def _dead_letter(self, message: Message) -> None:
         headers = {name: value.decode() for name, value in message.headers}
@@ -458,7 +461,8 @@ class Truth:
         plan, above = self.world.plan, self.world.sites.above
         if not (self._is_calm and plan.settings["SITE_FILTER_SEEDS"] and plan.settings["SITE_DUPEFILTER"] == "memory"):
             return
-        unmarked = {root for url in self.set_aside_at for root in above(url)}  # what does not end well leaves no marks
+        # what does not end well leaves no marks
+        unmarked = {root for url in self.begun.union(self.set_aside_at) for root in above(url)}
         unmarked |= {url for url, named in self.places.items() if any(at.place in self.before for at in named)}
         for url, count in self.world.answers.items() if not plan.merges else ():
             tasks, spared = self.world.sites.tasks_of(url), unmarked.union(self.world.sites.lists)
