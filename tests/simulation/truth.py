@@ -213,7 +213,8 @@ class Truth:
                 continue
             if all(here.get(name, there.get(name)) == there.get(name) for name in ("status", "body")):
                 continue  # the same document
-            if not any(process.owns(at.place[0]) for at in self._above(url)):
+            has_heard = process.lost_at < Machine.now()  # the event loop a turn later
+            if has_heard and not any(process.owns(at.place[0]) for at in self._above(url)):
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def refuses(self, record: Record) -> bool:
