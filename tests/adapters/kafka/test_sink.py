@@ -136,7 +136,7 @@ async def test_what_waits_in_the_client_is_not_produced_again(
     wait = kafka_sink._Sending.wait
 
     def waiting(sending: kafka_sink._Sending, until: float) -> None:
-        if sending.record is batch[0]:
+        if sending.record() is batch[0]:
             begun.append(until)
         wait(sending, until)
 
