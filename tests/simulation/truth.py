@@ -577,9 +577,10 @@ class Truth:
                 yield "a partial end", said
 
     def parked_for_good(self) -> list[str]:
-        """Who has lost a partition may park a seed once more that its next owner has done, or cancelled."""
-        spared = self.cancelled if self.world.deaths else ()
-        return [url for url, task_id in self.parked if task_id not in spared and not self._is_answered(url)]
+        """Who has lost a partition may park a seed once more that its next owner has done, cancelled or refused."""
+        parked = [(url, task_id) for url, task_id in self.parked if not self._is_answered(url)]
+        is_spared = lambda url, task_id: task_id in self.cancelled or self._is_full(url, task_id)  # noqa: E731
+        return [url for url, task_id in parked if not (self.world.deaths and is_spared(url, task_id))]
 
     def has_ended(self, task_id: str) -> bool:
         """With all that was produced: who came after the end begins another generation."""
