@@ -55,8 +55,7 @@ class Traps(SeedListener):
         is_well = said is not None and 200 <= (document.get("status") or 0) < 300
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
-        is_link = job.parent is not None or job.seed.spilled is not None
-        place = job.seed.page_scope, pattern, is_link
+        place = job.seed.page_scope, pattern, job.is_link
         pages = self._pages.get(place) or OrderedDict()
         if left := self._rest.get(place, 0 if pages else _FIRST):
             self._rest[place] = left - 1
@@ -64,7 +63,7 @@ class Traps(SeedListener):
                 self._pages.pop(place, None)
             return
         self._pages[place] = pages  # it was met last
-        pages[hash(job.url)] = hash(_content(document, is_link=is_link) or said)
+        pages[hash(job.url)] = hash(_content(document, is_link=job.is_link) or said)
         if len(pages) > _PAGES:
             pages.popitem(last=False)
         elif len(pages) < _PAGES:

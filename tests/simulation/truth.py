@@ -578,9 +578,10 @@ class Truth:
 
     def parked_for_good(self) -> list[str]:
         """Who has lost a partition may park a seed once more that its next owner has done, cancelled or refused."""
-        parked = [(url, task_id) for url, task_id in self.parked if not self._is_answered(url)]
-        is_spared = lambda url, task_id: task_id in self.cancelled or self._is_full(url, task_id)  # noqa: E731
-        return [url for url, task_id in parked if not (self.world.deaths and is_spared(url, task_id))]
+        left = [(url, task_id) for url, task_id in self.parked if not self._is_answered(url)]
+        if self.world.deaths:
+            left = [one for one in left if one[1] not in self.cancelled and not self._is_full(*one)]
+        return [url for url, _task_id in left]
 
     def has_ended(self, task_id: str) -> bool:
         """With all that was produced: who came after the end begins another generation."""

@@ -162,8 +162,8 @@ class Page(NamedTuple):
     """Of a job, what a trap goes by."""
 
     url: str
-    parent: object = object()
-    seed: Any = SimpleNamespace(page_scope=None, spilled=None)
+    is_link: bool = True
+    seed: Any = SimpleNamespace(page_scope=None)
 
 
 def write(traps: Traps, path: str, text: str, **fields: Any) -> None:
@@ -180,7 +180,7 @@ def calendar(number: int, more: str = "") -> str:
 @pytest.mark.parametrize("is_link", [True, False])
 def test_a_calendar_without_events_is_a_trap_with_and_without_site_text(is_link: bool, text: bool) -> None:
     """What has no dates differs with any link: galleries and lists are none. Pages of seeds are not looked at so."""
-    traps, page = Traps(), Page("", parent=object() if is_link else None)
+    traps, page = Traps(), Page("", is_link=is_link)
     for n in range(60):
         for kind, body in (
             ("calendar", calendar(n)),
@@ -268,7 +268,7 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
 
 
 def test_a_recrawl_of_its_pages_neither_hides_nor_ends_a_trap() -> None:
-    traps, seeds, links = Traps(), Page("", parent=None), Page("")
+    traps, seeds, links = Traps(), Page("", is_link=False), Page("")
 
     def written(page: Page, number: int) -> None:
         said = {
