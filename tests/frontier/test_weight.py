@@ -62,7 +62,7 @@ def measured(make: Callable[[int], Any], count: int) -> float:
 
 def many(size: int) -> int:
     """So many of this size that what another thread takes meanwhile does not matter."""
-    return min(200, max(2, 400_000 // size))
+    return min(100, max(2, 400_000 // size))
 
 
 def assert_near(estimated: float, taken: float) -> None:
