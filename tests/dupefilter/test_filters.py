@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import weakref
 from collections import Counter
@@ -19,11 +20,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from scrapy import Request
 from scrapy.http import Response
 
+from site_spider import runtime
 from site_spider.contracts.done_store import DoneUnavailable
 from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.dupefilter.remote import DoneCourier, SeenLookup
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
+from tests.in_process import virtual_time
 
 
 class Clock:
@@ -179,6 +182,28 @@ def test_the_end_waits_for_marks_that_are_under_way_and_not_for_a_store_that_is_
     done = asyncio.run(asyncio.wait_for(closed_while_marks_are_under_way(store), 300))
     assert store.most_under_way == 1
     assert (store.added, store.is_closed, done.waiting) == (([], False, 1) if is_away else ([MARK], True, 0))
+
+
+def test_a_store_that_is_away_is_asked_twice_a_second() -> None:
+    calls: list[float] = []
+
+    class Away(SlowStore):
+        def add(self, fingerprints: Sequence[bytes]) -> None:
+            calls.append(runtime.monotonic())
+            raise DoneUnavailable("away")
+
+    async def away() -> None:
+        background = Background(pytest.fail)
+        store: Any = Away()
+        courier = DoneCourier(store, 1, lambda *_: None, background, known_limit=100, now=runtime.monotonic)
+        courier.add(MARK)
+        await courier.open(300)
+        await asyncio.sleep(5)
+        await courier.close()
+
+    virtual_time.run(away())
+    assert len(calls) > 5
+    assert all(later - earlier > 0.4 for earlier, later in itertools.pairwise(calls[:-1]))  # the last by the close
 
 
 # --- what a process knows of a store that is elsewhere ---------------------------------------------------
