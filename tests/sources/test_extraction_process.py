@@ -36,8 +36,9 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_WALL_SECONDS", 300.0)
 
 
-def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
-    """The page that took too long fails alone, soon, and with the loop free meanwhile."""
+def test_it_finds_and_goes_on_after_pages_that_kill_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page that took too long fails alone, soon, and with the loop free meanwhile. It is told no secret."""
+    monkeypatch.setenv("SITE_CONSOLE_TOKEN", "secret")
     source, slow = parse_source(SOURCE, Path("a.yaml")), parse_source(SLOW, Path("b.yaml"))
     good = PageBody(URL, "<title> é </title><b>1.5</b><a href=/x>".encode(), "text/html; charset=utf-8")
     bad = PageBody(URL, b"<div>x</div>" * 16_000, "text/html; charset=utf-8")
@@ -59,6 +60,10 @@ def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
             assert before.links == [FoundLink("http://shop.test/x", 0)]
             (lost,) = failed.lost
             assert re.search(r"source b .* this page takes more than 0\.5 s of CPU", lost)
+            assert extractor._process is not None
+            told = Path(f"/proc/{extractor._process._running.pid}/environ").read_bytes()
+            assert b"PATH=" in told
+            assert b"SITE_" not in told
         finally:
             watching.cancel()
             await extractor.close()
