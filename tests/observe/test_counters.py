@@ -161,6 +161,7 @@ def test_a_task_a_seed_takes_bounded_memory_and_loses_no_count() -> None:
         for _ in range(number):
             tasks.of(f"t{number}").page(10)
         tasks.of(f"t{number}").outcomes["result"] += 1
+        tasks.of(f"t{number}").reasons["timeout"] += 1
     for number in range(20_000):
         tasks.of(f"one{number}").page(1)
     found = tasks.document()
@@ -168,6 +169,7 @@ def test_a_task_a_seed_takes_bounded_memory_and_loses_no_count() -> None:
     assert (found["largest"][0]["pages"], found["largest"][0]["bytes"]) == (299, 2990)
     assert found["others"]["tasks"] == 20_300 - MOST_SHOWN
     assert found["others"]["outcomes"] == {"result": 300 - MOST_SHOWN}
+    assert found["others"]["reasons"] == {"timeout": 300 - MOST_SHOWN}
     assert found["others"]["pages"] + sum(task["pages"] for task in found["largest"]) == sum(range(300)) + 20_000
     assert len(tasks._counts) <= MOST_TASKS
 
