@@ -145,6 +145,8 @@ def test_tasks_that_share_what_is_done_share_nothing_in_flight() -> None:
     seen = Seen()
     assert [seen.begin(b"page", task, task) for task in ("a", "b", "a")] == [True, True, False]
     seen.spill(b"page", "a", "a")
+    met = {(seed, task) for seed in "ab" for task in ("a", "b", None) if seen.is_met_for(b"page", seed, task)}
+    assert met == {("a", "a"), ("b", "b")}
     seen.drop(b"page", "b", "b")
     assert [seen.knows(b"page", task) for task in ("a", "b")] == [True, False]
     seen.arrive(b"page", "a")

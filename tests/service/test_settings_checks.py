@@ -9,7 +9,7 @@ import pytest
 
 from site_spider.errors import ConfigError
 from site_spider.service.environment import apply_environment
-from site_spider.service.settings_checks import check_names
+from site_spider.service.settings_checks import check_names, check_scrapy_settings
 from tests.project_settings import ours
 
 # --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
@@ -66,6 +66,18 @@ def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: A
         refusal(environ) if environ else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
     )
     assert said == f"{name} is not a setting: did you mean {near}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("DOWNLOAD_TIMEOUT", "soon"), ("DOWNLOAD_DELAY", -1), ("DOWNLOAD_DELAY", float("inf"))),
+        *(("CONCURRENT_REQUESTS", "many"), ("CONCURRENT_REQUESTS", 0), ("COOKIES_ENABLED", "perhaps")),
+    ],
+)
+def test_numbers_and_switches_of_scrapys_are_read_before_scrapy_fails_on_them(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        check_scrapy_settings(ours(**{name: value}))
 
 
 def test_settings_of_others_are_left_alone() -> None:
