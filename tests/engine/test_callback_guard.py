@@ -281,3 +281,16 @@ async def test_a_loop_that_is_blocked_for_long_ends_the_process(
         watchdog._watch()
     watchdog.stop()
     assert bitten.called is is_bitten
+
+
+def test_an_event_loop_that_goes_on_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "Thread", Mock())
+
+    async def half_a_minute() -> None:
+        watchdog = Watchdog(2, Mock(), Mock())
+        for _ in range(60):
+            await asyncio.sleep(0.5)
+            assert watchdog._blocked() < 2
+        watchdog.stop()
+
+    virtual_time.run(half_a_minute())
