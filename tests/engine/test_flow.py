@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,6 +205,37 @@ def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
     crawl(tmp_path, [{"url": f"http://host{number % 50}.test/{number}"} for number in range(300)])
     assert 1 < most <= 16 + 64  # with those that CONCURRENT_REQUESTS had begun
+
+
+class ManyLinksSpider(SeedSpider):
+    """All at once, or one by one."""
+
+    at_once = True
+
+    def parse(self, response: Response) -> Any:
+        found = (Request(f"http://h.test/{number}", self.nothing) for number in range(40))
+        return list(found) if self.at_once else found
+
+    def nothing(self, response: Response) -> None:
+        pass
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_a_callback_gives_is_taken_in_as_many_turns_as_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    monkeypatch.setattr(Turns, "has_time", lambda _turns: False)
+    monkeypatch.setattr(ManyLinksSpider, "at_once", at_once)
+    waited: list[str] = []
+    time = Turns.time
+
+    async def noted(turns: Turns) -> None:
+        waited.append(sys._getframe(1).f_code.co_name)
+        await time(turns)
+
+    monkeypatch.setattr(Turns, "time", noted)
+    crawl(tmp_path, [{"url": "http://h.test/first"}], ManyLinksSpider)
+    assert waited.count("_take_all" if at_once else "_in_turns") >= 40
 
 
 @pytest.mark.parametrize("ends", ["engine", "scraper"])
