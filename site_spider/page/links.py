@@ -50,7 +50,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
 _TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
 _PLAIN_ABSOLUTE = re.compile(
-    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+" + USUAL_PORT + "/.*+"
+    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*" + USUAL_PORT + "/.*+"
 )
 _OF_PAGE = re.compile(r"\?|https?:(?!//)", re.IGNORECASE)  # may lead to the page's own path
 _NON_ASCII = re.compile(r"[^\x00-\x7f]++")

@@ -46,7 +46,10 @@ def suite(tmp_path: Path) -> Path:
     requirements = str(PLUGIN / "requirements.txt")
     pip("install", "--no-deps", "--target", str(tmp_path / "packages"), "--requirement", requirements)
     with tarfile.open(tmp_path / f"scrapy-{version}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = (
+            tarfile.data_filter if hasattr(tarfile, "data_filter") else None
+        )  # Debian 12 has none
+        archive.extractall(tmp_path)
     folder = tmp_path / f"scrapy-{version}"
     shutil.rmtree(folder / "scrapy")
     return folder

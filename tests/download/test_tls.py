@@ -219,7 +219,10 @@ def test_versions_and_ciphers_of_the_settings(
 
 @pytest.mark.parametrize("group", ["X25519", "prime256v1", "secp384r1", "secp521r1", "X448"])
 def test_every_group_that_python_offers_is_offered(group: str, context: ssl.SSLContext) -> None:
-    context.set_ecdh_curve(group)
+    try:
+        context.set_ecdh_curve(group)
+    except ssl.SSLError:
+        pytest.skip("this Python does not offer it")  # X25519 and X448 before 3.11.4
     assert not visit(client(), context)
 
 
