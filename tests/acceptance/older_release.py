@@ -34,7 +34,7 @@ def older_release(folder: Path, root: Path = ROOT, release: str = RELEASE) -> Pa
     if packed.returncode:
         _missing(root, release)
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-        files.extraction_filter = tarfile.data_filter if hasattr(tarfile, "data_filter") else None  # Debian 12 has none
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12 has none
         files.extractall(folder)
     return folder
 
