@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 from site_spider import runtime
 from site_spider.engine import scrapy_parts
@@ -112,6 +112,11 @@ def show(line: str) -> None:
 def complain(message: str) -> None:
     """One line on standard error."""
     print(for_log(message, one_line=True), file=sys.stderr)
+
+
+def takes_no_more(stream: TextIO) -> None:
+    """What it still holds is lost: at the end of the process Python would try again, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -19,7 +19,15 @@ from typing import Any
 from scrapy import Spider
 
 from site_spider import options, runtime
-from site_spider.commands.output import Column, add_format_option, add_group_options, print_json, print_table, show
+from site_spider.commands.output import (
+    Column,
+    add_format_option,
+    add_group_options,
+    print_json,
+    print_table,
+    show,
+    takes_no_more,
+)
 from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.errors import LogUnavailable
@@ -316,7 +324,7 @@ class Command(SiteCommand):
             if not processes_of():
                 raise
             for stream in (sys.stdout, sys.stderr):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                takes_no_more(stream)
             watch.run()
 
     def _untold(self, log: SeedLog) -> list[str]:

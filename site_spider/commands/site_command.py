@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 import textwrap
 from abc import abstractmethod
@@ -22,7 +21,7 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider import options
-from site_spider.commands.output import complain, escape_logs_and_tracebacks
+from site_spider.commands.output import complain, escape_logs_and_tracebacks, takes_no_more
 from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
 from site_spider.installation import left_out
@@ -142,11 +141,14 @@ class SiteCommand(ScrapyCommand):
         except KeyboardInterrupt:
             self.exitcode = EXIT_INTERRUPTED
         except OSError as error:
-            if error.errno in _DISK:
-                self.complain(f"the output cannot be written: {error.strerror}")
-            elif not isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+            if error.errno not in _DISK and not isinstance(error, BrokenPipeError):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            takes_no_more(sys.stdout)
+            if error.errno in _DISK:  # else whoever read the output has seen enough
+                try:
+                    self.complain(f"the output cannot be written: {error.strerror}")
+                except OSError:
+                    takes_no_more(sys.stderr)
             self.exitcode = EXIT_FAILED
 
     @abstractmethod
