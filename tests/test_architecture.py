@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses the so
 MOST_LINES = 600
 # Files and lines, which only fall (docs/decisions/0024-fewer-modules.md).
 # The goals: site_spider 240 files and 34,000 lines, tools and tests together 39,000.
-MOST_OF_ALL = {"site_spider": (207, 52_430), "tools": (42, 6_770), "tests": (313, 64_331)}
+MOST_OF_ALL = {"site_spider": (207, 52_430), "tools": (42, 6_768), "tests": (313, 64_329)}
 MEDIAN_LINES, P90_LINES, MOST_FUNCTION_LINES = 6, 15, 40
 LONG_FUNCTIONS = {"service/wiring.py __init__": "a parts list", "seed/seed.py parse_seed": "one line a field"}
 SHARED_NAMES = {"Command": "the class of each command, as in Scrapy, which goes by the name of the module"}

@@ -46,9 +46,7 @@ def suite(tmp_path: Path) -> Path:
     requirements = str(PLUGIN / "requirements.txt")
     pip("install", "--no-deps", "--target", str(tmp_path / "packages"), "--requirement", requirements)
     with tarfile.open(tmp_path / f"scrapy-{version}.tar.gz") as archive:
-        archive.extraction_filter = (
-            tarfile.data_filter if hasattr(tarfile, "data_filter") else None
-        )  # Debian 12 has none
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12 has none
         archive.extractall(tmp_path)
     folder = tmp_path / f"scrapy-{version}"
     shutil.rmtree(folder / "scrapy")

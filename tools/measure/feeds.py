@@ -92,9 +92,7 @@ def fetch(folder: Path) -> Path:
         subprocess.run([*pip, "download", *wanted, "--dest", str(folder)], check=True)
     for path in folder.glob("*.tar.gz"):
         with tarfile.open(path) as archive:
-            archive.extraction_filter = (
-                tarfile.data_filter if hasattr(tarfile, "data_filter") else None
-            )  # Debian 12 has none
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12 has none
             archive.extractall(site / "sources")
     subprocess.run(["apt-get", "--quiet", "download", *DOCUMENTS], cwd=folder, check=True)
     for name, pattern in DOCUMENTS.items():
